@@ -12,6 +12,10 @@ forward pass:
                 logits that are already freed
     logits      L times the size of the vocabulary, and tensors that the loss computes from the logits
 
+Where the optimizer steps on weights in fp32 and the model computes in bf16 (`masters`), weights, gradients
+and moments have 4 bytes per number. A single rank also holds a copy of the weights in bf16. Several ranks
+copy only what is unsharded.
+
 The activations of one layer are `WIDTHS` times the model's width, its key-value width and its feed-forward
 width, per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the
 accuracy.
@@ -83,18 +87,21 @@ def estimate(
     in_backward: bool = False,
     checkpointing: bool = False,
     overlap: bool = True,
+    masters: bool = False,
 ) -> Memory:
     """Returns the memory of one rank.
 
     size: bytes per number. logits: bytes of all logits. copies: number of copies of the weights. trainable:
     number of weights that training changes, or None for all weights. in_backward: whether the optimizer steps
     in the backward pass. overlap: whether the logits are still in memory when a layer's activations are
-    recomputed.
+    recomputed. masters: whether the optimizer steps on weights in fp32 and the model computes with copies.
     """
-    numbers = (config.weights if trainable is None else trainable) * size / ranks
+    wide = BYTES["fp32"] if masters else size
+    numbers = (config.weights if trainable is None else trainable) * wide / ranks
+    copied = whole_weights(config) if ranks > 1 else config.weights * masters
     stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))
     return Memory(
-        weights=(config.weights * copies / ranks + whole_weights(config) * (ranks > 1)) * size,
+        weights=config.weights * (wide + size * (copies - 1)) / ranks + copied * size,
         gradients=config.layer_weights * size if in_backward else numbers,
         optimizer=2 * numbers,
         activations=stay + (again if overlap else max(0, again - logits)),

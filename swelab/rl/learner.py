@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from swelab.configs.kinds.rl import Rl
-from swelab.records import Fault
+from swelab.records import Fault, read_json, write_json
 from swelab.rl.batch_shares import Share, TrainingSample, passes, shares
 from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
+from swelab.rl.master_weights import MasterWeights
 from swelab.rl.samples import Sample
 from swelab.rl.scorer import Scorer, load_model, pad, padded_values, place
 from swelab.rl.step_sums import Sums
@@ -35,7 +36,8 @@ class NotFinite(Fault):
 
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""Torch's name of each dtype in recipes."""
+"""Torch's name of each dtype in recipes. A model computes in it and is saved in it; the optimizer steps on
+weights in float32."""
 
 
 class Trainee(Protocol):
@@ -75,21 +77,29 @@ class Learner:
         self.settings, self.method = recipe.train, recipe.method
         self.device, self.mesh, self.steps = device, mesh, 0
         dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
-        self.model = load_model(checkpoint, dtype, self.settings.activation_checkpointing)
-        self.policy = place(Scorer(self.model, temperature, bool(self.method.entropy)), device, mesh)
+        self.model = load_model(checkpoint, "float32", self.settings.activation_checkpointing)
+        scorer = Scorer(self.model, temperature, bool(self.method.entropy))
+        self.policy = place(scorer, device, mesh, getattr(torch, dtype))
+        self.masters = MasterWeights(self.model) if dtype == "bfloat16" and mesh is None else None
+        self._dtype = getattr(torch, dtype)
         self.reference: Scorer | None = None
         if self.method.kl:
             begun = Scorer(load_model(start or checkpoint, dtype), temperature)
-            self.reference = place(begun, device, mesh)
+            self.reference = place(begun, device, mesh, self._dtype)
         self._files = checkpoint
-        weights = [p for p in self.model.parameters() if p.ndim > 1]
-        others = [p for p in self.model.parameters() if p.ndim <= 1]
+        trained = self._master_weights().values()
+        weights = [p for p in trained if p.ndim > 1]
+        others = [p for p in trained if p.ndim <= 1]
         groups = [
             {"params": weights, "weight_decay": self.settings.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
         first, second = self.settings.betas
         self.optimizer = torch.optim.AdamW(groups, lr=self.settings.lr, betas=(first, second))
+
+    def _master_weights(self) -> dict[str, Any]:
+        """Returns the weights on which the optimizer steps, which are float32, by name."""
+        return self.masters.weights if self.masters else dict(self.model.named_parameters())
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns the log-probability of each trained id at the sampling temperature. Other ids get 0.0."""
@@ -139,13 +149,15 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+        if self.masters:
+            self.masters.copy()
         for *_, each in every:
             sums.join(each)
         return {"loss": sum(each for each, *_ in every), "grad_norm": norm.item(), "lr": rate}
 
     def _norm(self, most: float) -> Tensor:
         """Clips the gradient of all weights on all ranks to norm `most`. Returns the norm before clipping."""
-        norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
+        norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self._master_weights().values(), most))
         return norm
 
     def _culprit(self, step: list[list[TrainingSample]], old: list[Tensor | None]) -> str:
@@ -209,26 +221,39 @@ class Learner:
     def save(self, folder: Path) -> None:
         """See `Trainee`. Every rank must call this. Only the first rank writes."""
         first = self.mesh is None or self.mesh.get_rank() == 0
-        weights = None if self.mesh is None else whole(dict(self.model.named_parameters()), first)
+        weights = whole(self._master_weights(), first)
         state = {
             "optimizer": whole(self.optimizer.state_dict(), first),
             "steps": self.steps,
             "random": torch.get_rng_state(),
+            **({"weights": weights} if self._dtype != torch.float32 else {}),
         }
         if first:
             staged = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(staged, ignore_errors=True)
             shutil.copytree(self._files, staged, ignore=shutil.ignore_patterns("*.safetensors*", STATE))
-            self.model.save_pretrained(staged, state_dict=weights)
+            self._save_weights(staged, weights)
             write_state(staged, state)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(staged, folder)
         self._files = folder  # the checkpoint from which the run resumed will be removed
         self._gather(None)
 
+    def _save_weights(self, folder: Path, weights: dict[str, Tensor]) -> None:
+        """Saves the weights in the dtype in which the model computes."""
+        if self.mesh is None:
+            self.model.save_pretrained(folder)
+            return
+        stored = {name: weight.to(self._dtype) for name, weight in weights.items()}
+        self.model.save_pretrained(folder, state_dict=stored)
+        config = {**read_json(folder / "config.json"), "dtype": str(self._dtype).removeprefix("torch.")}
+        write_json(folder / "config.json", config)
+
     def resume(self, folder: Path) -> None:
         """See `Trainee`. The saved state may come from a run with a different number of ranks."""
-        self.steps = read_state(folder, self.optimizer, self.device)
+        self.steps = read_state(folder, self.optimizer, self.device, self._master_weights())
+        if self.masters:
+            self.masters.copy()
 
     def peak_mib(self) -> float:
         """See `Trainee`."""

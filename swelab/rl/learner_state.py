@@ -2,6 +2,7 @@
 number of ranks."""
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,16 @@ def whole(value: Any, everywhere: bool = True) -> Any:
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Writes the optimizer state, the number of steps and the random state into a checkpoint."""
+    """Writes the optimizer state, the number of steps and the random state into a checkpoint. Also writes the
+    weights in float32 if the checkpoint's own are not."""
     torch.save(state, folder / STATE)
 
 
-def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> int:
-    """Loads a checkpoint's optimizer state, and returns its number of steps. If ranks share the weights, each
-    rank loads its share of the state. Raises InputError."""
+def read_state(
+    folder: Path, optimizer: torch.optim.Optimizer, device: str, trained: Mapping[str, torch.Tensor]
+) -> int:
+    """Loads a checkpoint's optimizer state, and the weights that it holds in float32 into `trained`. Returns
+    the number of steps. If ranks share the weights, each rank loads its share. Raises InputError."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     try:
         shared = any(isinstance(weight, DTensor) for weight in weights)
@@ -43,6 +47,10 @@ def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> i
             if isinstance(weight, DTensor) and number in moments:
                 moments[number] = {name: _share(each, weight) for name, each in moments[number].items()}
         optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            for name, weight in state.get("weights", {}).items():
+                own = trained[name]
+                own.copy_(_share(weight, own) if isinstance(own, DTensor) else weight)
         torch.set_rng_state(state["random"].cpu())
         return int(state["steps"])
     except _UNREADABLE as error:

@@ -2,8 +2,9 @@
 
 P is the number of weights. L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a
 sequence longer than `batch_tokens` is a batch by itself. Each logit of a trained token takes 16 bytes, or 20
-if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine holds another copy of the
-weights, and a cache with the keys and values of each token in each layer.
+if entropy is rewarded. At most `LOGITS` logits are held at a time. In bf16 the optimizer steps on weights in
+fp32. The engine holds another copy of the weights, and a cache with the keys and values of each token in each
+layer.
 
 The learner's estimate for a CPU in fp32 was fitted to five measured peaks. This estimate is 0.95 to 1.12
 times the measured peak. The peaks are from passes of 512 and 4096 tokens, with and without activation
@@ -56,6 +57,7 @@ def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
         ranks=train.ranks,
         copies=2 if recipe.method.kl else 1,
         checkpointing=train.activation_checkpointing,
+        masters=dtype == "bf16",
     )
 
 

@@ -75,19 +75,21 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
-    """Moves the policy to its device. With a mesh, each rank holds a share of the weights (FSDP2).
+def place(policy: Scorer, device: str, mesh: DeviceMesh | None, dtype: torch.dtype) -> Scorer:
+    """Moves the policy to its device. With a mesh, each rank holds a share of the weights (FSDP2), and
+    computes in `dtype` with copies of them.
 
     Gradients are summed over the ranks, not averaged, because a token's weight is its share in the loss of
     the whole batch.
     """
     if mesh is None:
         return policy.to(device)
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+    types = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in layers_of(policy):
-        fully_shard(layer, mesh=mesh)
-    fully_shard(policy, mesh=mesh)
+        fully_shard(layer, mesh=mesh, mp_policy=types)
+    fully_shard(policy, mesh=mesh, mp_policy=types)
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)

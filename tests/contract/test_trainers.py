@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from omegaconf import OmegaConf
+from safetensors.torch import load_file
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
@@ -63,10 +64,10 @@ def curves(made):
     return curve
 
 
-def run(made, trainer, how):
-    settings = {"base": "toy", "trainer": trainer, "train": {**TRAIN, **HOW[how], "device": "cpu"}}
+def run(made, trainer, how, **train):
+    settings = {"base": "toy", "trainer": trainer, "train": {**TRAIN, **HOW[how], "device": "cpu", **train}}
     recipe = recipes.complete(SFT, settings, "recipe")
-    work = made / f"{trainer}-{how}"
+    work = made / "-".join([trainer, how, *map(str, train.values())])
     work.mkdir()
     lengths = check_inputs(made / "toy", made / "data.jsonl", recipe.train)
     plan = plan_run(made / "toy", recipe, lengths)
@@ -102,6 +103,21 @@ def test_both_trainers_have_one_loss_curve(curves, how, made):
     assert one[-1]["loss"] < 0.7 * one[0]["loss"]
     figure = plot({"torchtune": one, "TRL": other})
     assert figure.count("<title>torchtune</title>") == figure.count("<title>TRL</title>") >= 7
+
+
+def test_small_steps_of_trl_in_bf16_move_the_weights(made):
+    start = load_file(made / "toy/model.safetensors")
+    for dtype in ("fp32", "bf16"):
+        rows = run(made, "trl", "plain", dtype=dtype, lr=1e-6)
+        work = made / f"trl-plain-{dtype}-1e-06/output"
+        (newest,) = work.glob(f"checkpoints/checkpoint-{len(rows)}/model.safetensors")
+        trained = load_file(newest)
+        moved = sum((trained[name] != start[name]).sum().item() for name in start)
+        assert moved > 0.9 * sum(weight.numel() for weight in start.values())
+        saved = load_file(next(work.glob("epoch_1/*.safetensors")))
+        assert {str(weight.dtype) for weight in saved.values()} == {
+            {"fp32": "torch.float32", "bf16": "torch.bfloat16"}[dtype]
+        }
 
 
 @pytest.mark.parametrize("trainer", ["torchtune", "trl"])

@@ -135,7 +135,9 @@ class Train(Recipe):
         "of its own",
     )
     dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="data type of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
+        "auto",
+        description="data type of the computation and of the saved weights; auto is bf16 on a GPU, fp32 on a "
+        "CPU; the optimizer steps on weights in fp32",
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device of the training")
     ranks: int = Field(

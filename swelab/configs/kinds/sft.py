@@ -189,7 +189,9 @@ class Train(Recipe):
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device of the training")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="data type of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
+        "auto",
+        description="data type of the computation and of the saved weights; auto is bf16 on a GPU, fp32 on a "
+        "CPU; torchtune's optimizer steps on weights in this type, TRL's in fp32",
     )
     activation_checkpointing: bool = Field(
         False, description="recompute activations: saves memory, takes more time"

@@ -178,14 +178,22 @@ def memory(training: Training) -> Memory | None:
         elif train.group_by_length:
             batch, tokens = 1, max(tokens, train.max_batch_tokens)
         size = BYTES[dtype_of(train, bool(recipe.job.gpus))]
-        return rank_memory(config, train, sharing(recipe), batch, tokens, size)
+        return rank_memory(config, train, sharing(recipe), batch, tokens, size, _masters(training))
     except (InputError, KeyError):
         return None
 
 
-def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
-    """Estimates the memory of one rank. ranks: number of ranks that share the weights.
-    A forward pass has `batch` conversations of `tokens` tokens. size: bytes per number."""
+def _masters(training: Training) -> bool:
+    """Returns whether the optimizer steps on weights in fp32 and the model computes in bf16."""
+    recipe = training.recipe
+    return open_trainer(recipe.trainer).masters and dtype_of(recipe.train, bool(recipe.job.gpus)) == "bf16"
+
+
+def rank_memory(
+    config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int, masters: bool = False
+) -> Memory:
+    """Estimates the memory of one rank. ranks: number of ranks that share the weights. A forward pass has
+    `batch` conversations of `tokens` tokens. size: bytes per number. masters: see `estimate`."""
     sides = 2 if train.dpo else 1
     places = batch * tokens * sides
     logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
@@ -201,6 +209,7 @@ def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, token
         in_backward=train.optimizer_in_bwd,
         checkpointing=train.activation_checkpointing,
         overlap=False,
+        masters=masters,
     )
 
 
@@ -243,7 +252,8 @@ def disk_bytes(training: Training) -> int:
         every, trainable = config.weights, trainable_weights(config, train)
     except KeyError:
         return 0
-    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trainable)
+    size = BYTES[dtype_of(train, bool(training.recipe.job.gpus))]
+    return size * 2 * every + (BYTES["fp32"] if _masters(training) else size) * 6 * trainable
 
 
 def _config(base: Path) -> ModelConfig:

@@ -29,6 +29,7 @@ class Torchtune:
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()
     own_tokenizer = fills_packs = replicates = True
+    masters = False
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """Writes torchtune's configuration and returns its command line. Raises InputError."""

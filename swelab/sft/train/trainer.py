@@ -41,6 +41,8 @@ class Trainer(Protocol):
     """Whether the trainer pads each pack to `max_seq_len` tokens."""
     replicates: bool
     """Whether the trainer can keep all weights in every process (`sharded: false`)."""
+    masters: bool
+    """Whether the optimizer steps on weights in fp32 when the model computes in bf16."""
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: "RunPlan", work: Path) -> list[str]:
         """Writes the configuration. Returns the command line that trains. Raises InputError, SlurmError."""

@@ -33,6 +33,7 @@ class Trl:
     architectures = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
     lacks = ("dpo", "lora", "optimizer_in_bwd")
     own_tokenizer = fills_packs = replicates = False
+    masters = True
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """Writes TRL's configuration, and returns its command line. Raises InputError, SlurmError."""

@@ -2,7 +2,8 @@
 
 Data order, loss, optimizer and schedule are those of torchtune's recipe, so that both trainers give the same
 loss curve. Forward passes come from the plan. The loss is a mean over the tokens of a whole step. Weight
-decay applies to all weights. Weights are trained in the dtype in which they are stored.
+decay applies to all weights. In bf16 the model computes and is saved in bf16, but the optimizer steps on
+weights in float32: steps at a small learning rate would leave weights in bf16 as they were.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
@@ -109,7 +111,7 @@ def train(run: TrlRun) -> None:
     if log:
         trainer.add_callback(StepReporter(log, output))
     trainer.train(resume_from_checkpoint=_resume(output))
-    _save(trainer, base, output / f"epoch_{settings.epochs - 1}", rank)
+    _save(trainer, base, output / f"epoch_{settings.epochs - 1}", DTYPES[run.dtype], rank)
     if log:
         log.close()
 
@@ -118,7 +120,7 @@ def _model(run: TrlRun, passes: PlannedPasses) -> Any:
     flash = passes.plan.how == "packed" and run.device == "cuda" and is_flash_attn_2_available()
     load: Any = AutoModelForCausalLM.from_pretrained
     attention = "flash_attention_2" if flash else "sdpa"
-    return load(run.base, dtype=DTYPES[run.dtype], attn_implementation=attention)
+    return load(run.base, dtype=torch.float32, attn_implementation=attention)
 
 
 def _arguments(run: TrlRun, train: Train, passes: PlannedPasses) -> SFTConfig:
@@ -137,7 +139,7 @@ def _arguments(run: TrlRun, train: Train, passes: PlannedPasses) -> SFTConfig:
         max_grad_norm=train.clip_grad_norm or 0,
         seed=train.seed,
         use_cpu=run.device == "cpu",
-        bf16=False,
+        bf16=run.dtype == "bf16",
         activation_checkpointing=train.activation_checkpointing,
         torch_compile=train.compile,
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -167,8 +169,8 @@ def _is_weights(path: Path) -> bool:
     return path.name.endswith((".safetensors", ".safetensors.index.json"))
 
 
-def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
-    """Writes the trained weights and all other files of the base model to `folder` atomically."""
+def _save(trainer: SFTTrainer, base: Path, folder: Path, dtype: torch.dtype, rank: int) -> None:
+    """Writes the trained weights in `dtype` and all other files of the base model to `folder` atomically."""
     part = folder.with_name(folder.name + ".part")
     trainer.save_model(str(part))
     if rank:
@@ -176,10 +178,24 @@ def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
     for path in part.iterdir():
         if not _is_weights(path):
             path.unlink() if path.is_file() else shutil.rmtree(path)
+    if dtype != torch.float32:
+        convert(part, dtype)
     for path in base.iterdir():
         if path.is_file() and not _is_weights(path):
             shutil.copyfile(path, part / path.name)
     os.replace(part, folder)
+
+
+def convert(folder: Path, dtype: torch.dtype) -> None:
+    """Writes the weights in a folder again, in `dtype`."""
+    size = 0
+    for path in folder.glob("*.safetensors"):
+        weights = {name: weight.to(dtype) for name, weight in load_file(path).items()}
+        size += sum(weight.nbytes for weight in weights.values())
+        save_file(weights, path, metadata={"format": "pt"})
+    for path in folder.glob("*.safetensors.index.json"):
+        index = read_json(path)
+        write_json(path, {**index, "metadata": {**index.get("metadata", {}), "total_size": size}})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swelab.records import InputError
+from swelab.records import InputError, read_json
 from swelab.rl import scorer
 from swelab.rl.learner import STATE, Learner, NotFinite, TrainingSample
 from swelab.rl.samples import Sample
@@ -117,6 +117,60 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_p
         second.train(part)
     assert_same(weights(whole), weights(second))
     assert second.steps == 3
+
+
+def moved(learner, before):
+    """Returns the share of weights on which the optimizer steps that differ from `before`."""
+    pairs = [(weight, before[name]) for name, weight in learner._master_weights().items()]
+    return sum((one != other).sum().item() for one, other in pairs) / sum(one.numel() for one, _ in pairs)
+
+
+def small_step(toy, dtype):
+    """Makes a step at the default learning rate."""
+    learner = Learner(toy, recipe(dtype=dtype, lr=1e-6))
+    before = {name: weight.detach().clone() for name, weight in learner._master_weights().items()}
+    return learner, before, learner.train(batch([1.0, -1.0], learner))
+
+
+def test_a_step_in_bf16_moves_as_many_weights_as_in_fp32(toy):
+    (fp32, start, told), (bf16, before, found) = (small_step(toy, dtype) for dtype in ("fp32", "bf16"))
+    assert all(weight.dtype == torch.float32 for weight in bf16._master_weights().values())
+    assert all(weight.dtype == torch.bfloat16 for weight in bf16.model.parameters())
+    moments = [each for state in bf16.optimizer.state.values() for each in state.values() if each.ndim]
+    assert moments and all(each.dtype == torch.float32 for each in moments)
+    assert moved(bf16, before) > 0.95 * moved(fp32, start) > 0.5
+    assert found["grad_norm"] == pytest.approx(told["grad_norm"], rel=0.1)
+    for name, weight in bf16.model.named_parameters():
+        assert torch.equal(weight, bf16._master_weights()[name].to(torch.bfloat16)) and weight.grad is None
+
+
+def test_many_small_steps_in_bf16_add_up(toy):
+    gains = []
+    for dtype in ("fp32", "bf16"):
+        learner = Learner(toy, recipe(dtype=dtype, lr=1e-5))
+        trained = batch([1.0, -1.0], learner)
+        before = likelihood(learner, trained)
+        for _ in range(10):
+            learner.train(trained)
+        after = likelihood(learner, trained)
+        gains.append(after[0] - before[0] - after[1] + before[1])
+    assert gains[1] == pytest.approx(gains[0], rel=0.3)
+
+
+def test_an_interrupted_training_in_bf16_ends_where_an_uninterrupted_one_does(toy, tmp_path):
+    whole = Learner(toy, recipe(dtype="bf16"))
+    whole.train(batch([1.0, -1.0]))
+    whole.save(tmp_path / "step-1")
+    saved = load_file(tmp_path / "step-1/model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
+    assert read_json(tmp_path / "step-1/config.json")["dtype"] == "bfloat16"
+    second = Learner(tmp_path / "step-1", recipe(dtype="bf16"))
+    second.resume(tmp_path / "step-1")
+    for learner in (whole, second):
+        learner.train(batch([-1.0, 0.5]))
+    for name, weight in whole._master_weights().items():
+        assert torch.equal(weight, second._master_weights()[name])
+    assert_same(weights(whole), weights(second))
 
 
 def test_a_resumed_training_does_not_need_the_checkpoint_that_it_began_with(toy, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swelab.records import InputError
+from swelab.records import InputError, read_json
 from swelab.rl.learner import STATE, Learner, NotFinite
 from swelab.rl.rank_process import LearnerArguments
 from swelab.rl.ranked_learner import RankedLearner, RankLost
@@ -86,6 +86,35 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
             for _ in range(20):
                 both.train(parts[0])
         assert until(lambda: not processes_with(both.address))
+
+
+def test_two_ranks_train_in_bf16_as_one_process_does(toy, tmp_path):
+    recipe = rl_recipe(train={"lr": 1e-6, "weight_decay": 0.0, "dtype": "bf16"})
+    alone, parts = Learner(toy, recipe), [batch([1.0, -1.0, 0.5]), batch([-1.0, 0.5])]
+    opened = LearnerArguments(toy, recipe, None)
+    with RankedLearner(opened, 2, 1, "cpu", tmp_path / "ranks.log") as both:
+        for part in parts:
+            one, other = alone.train(part), both.train(part)
+            assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=0.05)
+        both.save(tmp_path / "both")
+    alone.save(tmp_path / "alone")
+    assert same_layout(tmp_path / "alone", tmp_path / "both")
+    saved = load_file(tmp_path / "both/model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
+    assert read_json(tmp_path / "both/config.json")["dtype"] == "bfloat16"
+    start = load_file(toy / "model.safetensors")
+    for folder in ("alone", "both"):
+        trained = torch.load(tmp_path / folder / STATE, weights_only=True)["weights"]
+        assert {weight.dtype for weight in trained.values()} == {torch.float32}
+        moved = sum((weight != start[name]).sum().item() for name, weight in trained.items())
+        assert moved > 0.5 * sum(weight.numel() for weight in trained.values())
+    with RankedLearner(
+        LearnerArguments(tmp_path / "both", recipe, None), 2, 1, "cpu", tmp_path / "again.log"
+    ) as again:
+        again.resume(tmp_path / "both")
+        again.save(tmp_path / "again")
+    first, second = (torch.load(tmp_path / name / STATE)["weights"] for name in ("both", "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def same_layout(one, other):

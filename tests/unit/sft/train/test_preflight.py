@@ -206,6 +206,20 @@ def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
     assert recipe_of(recipe).endswith("_distributed") or ranks.total == 1
 
 
+def test_weights_that_the_optimizer_keeps_in_fp32_are_counted():
+    train = recipes.load_named(SFT, "swesmith-7b").train
+    plain, alone, shared = (
+        rank_memory(QWEN_7B, train, ranks, 1, 1000, 2, masters)
+        for ranks, masters in ((1, False), (1, True), (8, True))
+    )
+    count = QWEN_7B.weights
+    assert (plain.weights, plain.gradients, plain.optimizer) == (2 * count, 2 * count, 4 * count)
+    assert (alone.weights, alone.gradients, alone.optimizer) == (6 * count, 4 * count, 8 * count)
+    assert (shared.gradients, shared.optimizer) == (4 * count / 8, 8 * count / 8)
+    assert 4 * count / 8 < shared.weights < 4 * count / 8 + 2 * count
+    assert alone.activations == plain.activations and alone.logits == plain.logits
+
+
 def test_the_published_settings_field_by_field():
     seven, large, local = (
         recipes.load_named(SFT, f"swesmith-{name}").train for name in ("7b", "32b", "7b-local")
