@@ -108,7 +108,7 @@ def edited(folder, name, **changes):
         ),
         (lambda f: (f / "tokenizer.json").unlink(), ["tokenizer.json", "no such file"]),
         (lambda f: (f / "model.safetensors").write_bytes(b"short"), ["not a safetensors file"]),
-        (lambda f: (f / "vocab.json").write_text("{}"), ["differ from tokenizer.json"]),
+        (lambda f: edited(f, "config.json", num_key_value_heads=4), ["has other shapes of", "k_proj"]),
         (lambda f: edited(f, "tokenizer_config.json", chat_template="{{ messages }}"), ["is not ChatML"]),
         (
             lambda f: edited(

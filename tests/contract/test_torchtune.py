@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swelab.records import read_json, read_jsonl, write_jsonl
+from swelab.records import read_json, read_jsonl, write_json, write_jsonl
 from swelab.sft.train.step_states import last_step
 from tests.contract.attacks import processes_with, until
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -100,14 +100,11 @@ def test_a_checkpoint_whose_readers_disagree_is_refused(made, tmp_path):
         check_parity(
             folder, {**settings, "model": {**settings["model"], "rope_base": 9e5}}, made / "data.jsonl"
         )
-    lines = (folder / "merges.txt").read_text().splitlines()
-    (folder / "merges.txt").write_text("\n".join(lines[:20]) + "\n")
-    with pytest.raises(ParityError, match="torchtune's tokens or loss mask"):
+    told = read_json(folder / "tokenizer_config.json")
+    template = told["chat_template"].replace("message['content']", "message['content'] | upper")
+    write_json(folder / "tokenizer_config.json", {**told, "chat_template": template})
+    with pytest.raises(ParityError, match="the chat template's text is not the text"):
         check_parity(folder, settings, made / "data.jsonl")
-    (folder / "merges.txt").write_text("\n".join(lines) + "\n")
-    tokenizer = {**settings["tokenizer"], "max_seq_len": 512}
-    with pytest.raises(ParityError, match="torchtune's tokens or loss mask"):
-        check_parity(folder, {**settings, "tokenizer": tokenizer}, made / "data.jsonl")
 
 
 def test_a_content_that_begins_with_a_newline_is_counted_not_refused(made, tmp_path):

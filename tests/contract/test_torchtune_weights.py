@@ -50,7 +50,7 @@ def rows():
 
 
 def test_labels_are_those_that_were_measured(base, tmp_path):
-    from swelab.sft.train.checkpoint_parity import _own_tokenizer
+    from swelab.sft.train.checkpoint_parity import _instantiate
     from swelab.sft.train.torchtune_bridge import torchtune_config
     from swelab.sft.train.torchtune_datasets import chat_dataset
 
@@ -58,7 +58,7 @@ def test_labels_are_those_that_were_measured(base, tmp_path):
     train = Train(**RECIPE["train"], device="cpu", dtype="fp32", betas=[0.9, 0.999], weight_decay=0)
     config = torchtune_config(base, tmp_path / "data.jsonl", tmp_path, train)
     assert config["dataset"].pop("_component_") == "swelab.sft.train.torchtune_datasets.chat_dataset"
-    data = chat_dataset(_own_tokenizer(base, config), **config["dataset"])
+    data = chat_dataset(_instantiate(config["tokenizer"]), **config["dataset"])
     assert len(data) == 16
     plain, tokenizer = PlainRows(base), ChatTokenizer(base)
     shares = []

@@ -219,28 +219,6 @@ def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def same_vocabulary(folder: str | Path) -> None:
-    """Raises InputError if vocab.json and merges.txt differ from tokenizer.json.
-
-    torchtune reads vocab.json and merges.txt, but the server reads tokenizer.json. If the files differ,
-    training and serving use different tokens.
-    """
-    folder = Path(folder)
-    model = read_json(folder / "tokenizer.json").get("model", {})
-    vocabulary = read_json(folder / "vocab.json")
-    try:
-        lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", folder / "merges.txt") from None
-    merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version")]
-    wanted = [tuple(merge.split() if isinstance(merge, str) else merge) for merge in model.get("merges", [])]
-    added = special_tokens(folder)
-    plain = {name: number for name, number in vocabulary.items() if name not in added}
-    known = {name: number for name, number in model.get("vocab", {}).items() if name not in added}
-    if plain != known or merges != wanted:
-        raise InputError("vocab.json and merges.txt differ from tokenizer.json", folder, "one vocabulary")
-
-
 def canonical(messages: Iterable[Record]) -> str:
     """Returns a conversation's canonical JSON. Equal conversations have equal JSON."""
     return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

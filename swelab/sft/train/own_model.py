@@ -8,8 +8,8 @@ from swelab.files.weights import check_weights, weight_digest
 from swelab.records import InputError, Record, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.lengths import ChatTokenizer, same_vocabulary
-from swelab.sft.train.trainer import open_trainer, trainers_of
+from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.train.base_reading import compare_shapes
 
 CONVERSATION = [
     RowMessage(role="system", content="Answer briefly."),
@@ -47,8 +47,7 @@ def check_model(folder: Path) -> None:
     config = check_weights(folder)
     family_of(config, folder / "config.json")
     ChatTokenizer(folder)
-    if any(open_trainer(name).own_tokenizer for name in trainers_of(config.architectures[0])):
-        same_vocabulary(folder)
+    compare_shapes(folder)
     if ChatTemplate(folder).plain(CONVERSATION, []) != CONVERSATION:
         what = "the chat template adds to or leaves out of a turn's text (reasoning, a default system prompt)"
         raise InputError(

@@ -1,6 +1,6 @@
 """Finds all faults of a training that can be found before a GPU is requested, and reports them together.
 
-Reads headers, sizes and vocabularies, but no tensors. Rows are counted and hashed, but not parsed.
+Reads headers, sizes, vocabularies and all rows, but no tensors.
 
 The memory estimate (`swelab.checks.memory`) should be right within a factor of two. docs/training.md has
 measured peaks. Let a number have s bytes. A logit takes s + 4 bytes, or 2 s bytes if the model is compiled.
@@ -24,7 +24,9 @@ from swelab.machine import GIB, gib
 from swelab.records import InputError, read_json, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, same_vocabulary
+from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats
+from swelab.sft.rows.preferences import conversations
+from swelab.sft.train.base_reading import compare_rows, compare_shapes
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
@@ -95,14 +97,14 @@ def _model(training: Training) -> Iterator[Finding]:
     count = sum(math.prod(shape) for shape in shapes.values())
     if shapes and count != config.weights:
         yield wrong(f"describes {config.weights:,} weights", path, f"the {count:,} that are there")
+    elif shapes:
+        compare_shapes(training.base)
 
 
 def _tokenizer(training: Training) -> Iterator[Finding]:
-    """Checks that the tokenizer is ChatML, equal in both its files, and not larger than the embedding."""
+    """Checks that the tokenizer is ChatML, and not larger than the embedding."""
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
-    if open_trainer(training.recipe.trainer).own_tokenizer:
-        yield from catch(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
@@ -148,6 +150,19 @@ def _disk(training: Training) -> Iterator[Finding]:
         yield wrong(f"{gib(free)} free", folder, f"{gib(ROOM * need)} for weights and saved states")
 
 
+def _conversations(training: Training) -> Iterator[Finding]:
+    """Checks that the server reads every row as it is trained. Reports nothing if a file is missing or the
+    tokenizer is not ChatML, because other checks report that."""
+    example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
+    try:
+        ChatTokenizer(training.base)
+        ChatTemplate(training.base).plain(example, [])
+    except InputError:
+        return
+    if training.dataset.is_file():
+        yield from catch(lambda: compare_rows(training.base, conversations(training.dataset)))
+
+
 def _memory(training: Training) -> Iterator[Finding]:
     """Checks that a rank fits into its GPU. Without GPUs, checks that all ranks fit into the job's memory."""
     needs, job = memory(training), training.recipe.job
@@ -161,8 +176,8 @@ def _memory(training: Training) -> Iterator[Finding]:
         yield wrong(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
 
 
-OF_THE_BASE = (_weights, _model, _tokenizer)
-CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
+OF_THE_BASE = (_weights, _model, _tokenizer, _conversations)
+CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _conversations, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:

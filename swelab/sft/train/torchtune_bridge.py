@@ -1,8 +1,7 @@
 """Configures torchtune's own trainer for an SFT recipe and a checkpoint folder.
 
 torchtune 0.6 runs in separate processes (`swelab.sft.train.torchtune_worker`), with a YAML file that this
-module writes. The file sets no `max_seq_len` for the tokenizer, because that would exclude the last
-end-of-turn from the loss.
+module writes.
 """
 
 from pathlib import Path
@@ -12,8 +11,7 @@ import yaml
 from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, weight_files
-from swelab.records import Record, write_bytes
-from swelab.sft.rows.lengths import special_tokens
+from swelab.records import InputError, Record, write_bytes
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
 from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
@@ -28,8 +26,21 @@ class Torchtune:
 
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()
-    own_tokenizer = fills_packs = replicates = True
+    fills_packs = replicates = True
     masters = False
+
+    def check_config(self, config: ModelConfig, where: Path) -> None:
+        """Refuses what torchtune's Qwen2 ignores: other positions than the usual ones, a sliding window,
+        another activation function."""
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        faults = {
+            f"rope type {kind}": kind != "default",
+            "use_sliding_window": config.get("use_sliding_window"),
+            f"hidden_act {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
+        }
+        if what := next((name for name, wrong in faults.items() if wrong), ""):
+            raise InputError(f"{what} with trainer: torchtune", where, "trainer: trl in the SFT recipe")
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """Writes torchtune's configuration and returns its command line. Raises InputError."""
@@ -109,6 +120,18 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> R
     }
 
 
+def model_settings(base: Path) -> Record:
+    """Returns the sections with which torchtune reads a checkpoint of this base model, whichever trainer made
+    it. The model has no adapters, because they are merged into the weights. Returns {} if torchtune does not
+    support the model."""
+    config = check_weights(base)
+    try:
+        check_trainer(config, base / "config.json", "torchtune")
+    except InputError:
+        return {}
+    return {"model": base_model(config), "tokenizer": tokenizer(base)}
+
+
 def base_model(config: ModelConfig) -> Record:
     """Returns torchtune's model section for a Qwen2 config.json."""
     rope = config.rope_parameters or config
@@ -129,14 +152,8 @@ def base_model(config: ModelConfig) -> Record:
 
 
 def tokenizer(base: Path) -> Record:
-    """Returns torchtune's tokenizer section for a Qwen2 folder."""
-    return {
-        "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
-        "path": str(base / "vocab.json"),
-        "merges_file": str(base / "merges.txt"),
-        "special_tokens": special_tokens(base),
-        "max_seq_len": None,
-    }
+    """Returns torchtune's tokenizer section, which names our tokenizer: it reads tokenizer.json."""
+    return {"_component_": "swelab.sft.train.json_tokenizer.JsonTokenizer", "folder": str(base)}
 
 
 def with_adapters(model: Record, train: Train) -> Record:

@@ -35,14 +35,17 @@ class Trainer(Protocol):
     """The architectures that the trainer supports, as config.json names them."""
     lacks: tuple[str, ...]
     """Settings under `train` that the trainer does not support."""
-    own_tokenizer: bool
-    """Whether the trainer reads vocab.json and merges.txt. Then both must agree with tokenizer.json."""
     fills_packs: bool
     """Whether the trainer pads each pack to `max_seq_len` tokens."""
     replicates: bool
     """Whether the trainer can keep all weights in every process (`sharded: false`)."""
     masters: bool
     """Whether the optimizer steps on weights in fp32 when the model computes in bf16."""
+
+    def check_config(self, config: ModelConfig, where: Path) -> None:
+        """Raises InputError if the trainer's model ignores a setting of config.json, and so computes
+        something else than the server's."""
+        ...
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: "RunPlan", work: Path) -> list[str]:
         """Writes the configuration. Returns the command line that trains. Raises InputError, SlurmError."""
@@ -71,10 +74,11 @@ def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
     """Returns the family of a config.json.
 
     Raises InputError if FAMILIES does not contain the family, or if the trainer does not support the
-    architecture.
+    architecture or a setting.
     """
     family, architecture = family_of(config, where), config.architectures[0]
     if trainer not in (trainers := trainers_of(architecture)):
         what = f"architecture {architecture} with trainer: {trainer}"
         raise InputError(what, where, f"trainer: {' or '.join(trainers)} in the SFT recipe")
+    open_trainer(trainer).check_config(config, where)
     return family

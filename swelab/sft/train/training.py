@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft, Train
@@ -12,8 +13,9 @@ from swelab.jobs.provenance import packages
 from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file, write_json
 from swelab.records.training_records import LossRow, SftPair, SftRow
 from swelab.sft.rows.chat_template import PlainRows
-from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
-from swelab.sft.rows.preferences import sides_of
+from swelab.sft.rows.lengths import ChatTokenizer, Length
+from swelab.sft.rows.preferences import conversations, sides_of
+from swelab.sft.train.base_reading import SAMPLE_ROWS, compare_rows, compare_shapes
 from swelab.sft.train.batches import plan_batches
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import device_of, dtype_of
@@ -23,8 +25,8 @@ from swelab.sft.train.ranks import ranks_of, recipe_of, share
 from swelab.sft.train.run_log import keep_log
 from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import STEPS, step_rows
-from swelab.sft.train.torchtune_bridge import base_model, tokenizer, write_config
-from swelab.sft.train.trainer import check_trainer, open_trainer, trainers_of
+from swelab.sft.train.torchtune_bridge import model_settings, write_config
+from swelab.sft.train.trainer import check_trainer, open_trainer
 from swelab.sft.train.trainer_process import run_trainer, training_key
 
 MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
@@ -46,6 +48,8 @@ def fine_tune(
     recipe_of(recipe), share(train, ranks_of(recipe))
     lengths = check_inputs(base, dataset, train, recipe.trainer)
     plan = plan_run(base, recipe, lengths)
+    compare_shapes(base)
+    compare_rows(base, islice(conversations(dataset), SAMPLE_ROWS))
     key = training_key(base, dataset, recipe)
     result = earlier_result(work, key, checkpoint)
     if result is None:
@@ -78,14 +82,11 @@ def _train(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path, ch
     epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
-    shape = check_weights(base)
-    config: Record | None = None
-    if "torchtune" in trainers_of(shape.architectures[0]):
-        # Adapters are merged into the weights, so the checks need a model without adapters.
-        config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
+    config = model_settings(base)
+    if config:
         trained = open_trainer(recipe.trainer).settings(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
-    parity = check_parity(staged, config, dataset)
+    parity = check_parity(staged, config or None, dataset)
     put_in_place(staged, checkpoint, work / "replaced")
     keep_log(work)
     for folder in ("output", "cache", "steps"):
@@ -124,15 +125,12 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
     """Checks base model and dataset. Returns the length of each conversation, two for each pair.
 
     Raises InputError for unreadable or truncated weights, and for an architecture that the trainer does not
-    support. Raises InputError if the trainer reads vocab.json and it differs from tokenizer.json. Raises
-    InputError for a malformed row, a conversation longer than the model's context, or too few rows for one
-    optimizer step.
+    support. Raises InputError for a malformed row, a conversation longer than the model's context, or too few
+    rows for one optimizer step.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
     longest = config.max_position_embeddings
-    if open_trainer(trainer).own_tokenizer:
-        same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
     lengths, kind, rows = [], SftPair if train.dpo else SftRow, 0
     for row in read_jsonl(dataset):

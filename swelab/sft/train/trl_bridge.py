@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs.kinds.sft import Sft, Train
+from swelab.files.model_config import ModelConfig
 from swelab.records import Record, write_json
 from swelab.records.typed import TypedRecord, field
 from swelab.sft.train.device import device_of, dtype_of
@@ -32,8 +33,11 @@ class Trl:
 
     architectures = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
     lacks = ("dpo", "lora", "optimizer_in_bwd")
-    own_tokenizer = fills_packs = replicates = False
+    fills_packs = replicates = False
     masters = True
+
+    def check_config(self, config: ModelConfig, where: Path) -> None:
+        """Accepts every setting, because TRL trains transformers' own model."""
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """Writes TRL's configuration, and returns its command line. Raises InputError, SlurmError."""

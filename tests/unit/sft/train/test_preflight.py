@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
 from swelab import machine
 from swelab.configs import recipes
@@ -19,7 +20,7 @@ from swelab.sft.rows.lengths import ChatTokenizer, stats
 from swelab.sft.train.preflight import Training, adapter_weights, disk_bytes, findings, longest, rank_memory
 from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
-from tests.toy_checkpoint import conversations, make_checkpoint
+from tests.toy_checkpoint import TEMPLATE, conversations, make_checkpoint
 
 QWEN_32B = QWEN_7B | {
     "num_hidden_layers": 64,
@@ -90,6 +91,18 @@ def a_tensor_elsewhere(folder):
     write_json(base / "model.safetensors.index.json", index)
 
 
+def other_names(folder):
+    path = folder / "toy/model.safetensors"
+    weights = load_file(path)
+    save_file({name.replace("model.norm", "model.other"): each for name, each in weights.items()}, path)
+
+
+WITH_PROMPT = (
+    "{% if messages[0].role != 'user' %}<|im_start|>system\nBe good.<|im_end|>\n{% endif %}" + TEMPLATE
+)
+REFUSES = "{% if messages | length > 2 %}{{ raise_exception('only two turns') }}{% endif %}" + TEMPLATE
+
+
 HARMS = {
     "no model": (lambda f: shutil.rmtree(f / "toy"), "toy: no such folder"),
     "no weights": (lambda f: (f / "toy/model.safetensors").unlink(), "no weights"),
@@ -110,7 +123,33 @@ HARMS = {
         lambda f: change(f / "toy/config.json", eos_token_id=7),
         "eos_token_id 7",
     ),
-    "two vocabularies": (lambda f: (f / "toy/vocab.json").write_text("{}"), "differ from tokenizer.json"),
+    "another template": (
+        lambda f: change(f / "toy/tokenizer_config.json", chat_template=WITH_PROMPT),
+        "the chat template's text is not the text that is trained on",
+    ),
+    "a template that refuses rows": (
+        lambda f: change(f / "toy/tokenizer_config.json", chat_template=REFUSES),
+        "the chat template refuses the row: only two turns",
+    ),
+    "a tokenizer of no class": (
+        lambda f: change(
+            f / "toy/tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast", bos_token=3
+        ),
+        "transformers cannot read the tokenizer",
+    ),
+    "weights of other names": (other_names, "lacks 1 weights, such as model.norm.weight"),
+    "an activation that torchtune ignores": (
+        lambda f: change(f / "toy/config.json", hidden_act="gelu"),
+        "hidden_act gelu with trainer: torchtune; expected trainer: trl",
+    ),
+    "positions that torchtune ignores": (
+        lambda f: change(f / "toy/config.json", rope_scaling={"type": "yarn", "factor": 4.0}),
+        "rope type yarn with trainer: torchtune",
+    ),
+    "a window that torchtune ignores": (
+        lambda f: change(f / "toy/config.json", use_sliding_window=True),
+        "use_sliding_window with trainer: torchtune",
+    ),
     "no template": (
         lambda f: change(f / "toy/tokenizer_config.json", chat_template=None),
         "no chat_template",
@@ -157,6 +196,20 @@ def test_each_fault_of_settings_is_found(folder, name):
     settings, message = SETTINGS[name]
     (found,) = faults(training(folder, **settings))
     assert message in found
+
+
+def test_every_row_is_checked_not_only_the_first_ones(folder):
+    rows = conversations(30)
+    rows[-1]["messages"] = rows[-1]["messages"][1:]  # no system prompt, so the template adds its own
+    prompt = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe good.<|im_end|>\n{% endif %}"
+    change(folder / "toy/tokenizer_config.json", chat_template=prompt + TEMPLATE)
+    write_jsonl(folder / "d.jsonl", rows)
+    tokenizer = ChatTokenizer(folder / "toy")
+    lengths = [tokenizer.measure(row["messages"]) for row in rows]
+    write_json(folder / "s.json", {**stats(folder / "d.jsonl", lengths, 400, "drop")})
+    for trainer in ("torchtune", "trl"):
+        (found,) = faults(training(folder, trainer=trainer))
+        assert found.startswith(f"{rows[-1]['instance_id']}: the chat template's text is not")
 
 
 def test_a_full_disk_is_found(folder, monkeypatch):

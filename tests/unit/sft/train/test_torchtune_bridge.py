@@ -4,14 +4,21 @@ import json
 import os
 
 import pytest
+import transformers
 import yaml
+from omegaconf import OmegaConf
+from torchtune.config import instantiate
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, read_json, write_json, write_jsonl
+from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.train.base_reading import compare_rows
+from swelab.sft.train.own_model import take_folder
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import torchtune_config
+from swelab.sft.train.torchtune_datasets import WeightedMessages
 from swelab.sft.train.trainer_process import FINISHED, prepare, training_key
 from swelab.sft.train.training import RESULT, check_inputs, earlier_result, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -83,8 +90,7 @@ def test_a_cut_off_dataset_is_refused_with_its_line(base, dataset):
     [
         (lambda f: (f / "config.json").unlink(), "config.json: no such file"),
         (lambda f: os.truncate(f / "model.safetensors", 200_000), "a whole safetensors file"),
-        (lambda f: (f / "vocab.json").write_text("{}"), "differ from tokenizer.json"),
-        (lambda f: (f / "merges.txt").unlink(), "merges.txt: cannot be read"),
+        (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: no such file"),
     ],
 )
 def test_unfit_base_models_are_refused(base, dataset, harm, message):
@@ -105,10 +111,36 @@ def test_the_trainers_configuration_follows_model_and_recipe(base, dataset, tmp_
     config = torchtune_config(base, dataset, tmp_path / "out", settings)
     assert yaml.safe_load(yaml.safe_dump(config)) == config
     assert config["model"]["embed_dim"] == 64 and config["model"]["rope_base"] == 500.0
-    assert config["tokenizer"]["max_seq_len"] is None  # otherwise the last end-of-turn would have no loss
     assert config["dataset"]["_component_"].startswith("swelab.") and config["epochs"] == 2
     assert config["optimizer"]["betas"] == [0.1, 0.2] and config["dtype"] == "bf16"
     assert config["lr_scheduler"]["num_warmup_steps"] == 7
+
+
+@pytest.mark.parametrize("trainer", ["torchtune", "trl"])
+def test_a_folder_that_transformers_writes_today_can_be_trained(base, dataset, tmp_path, trainer):
+    written = tmp_path / "written"
+    for kind in (transformers.AutoTokenizer, transformers.AutoModelForCausalLM):
+        kind.from_pretrained(base).save_pretrained(written)
+    assert not (written / "vocab.json").exists() and not (written / "merges.txt").exists()
+    taken = tmp_path / "taken"
+    assert "tokenizer.json" in take_folder(written, taken)["files"]
+    assert check_inputs(taken, dataset, train(), trainer) == check_inputs(base, dataset, train(), trainer)
+
+
+def test_the_tokens_of_torchtune_are_those_of_tokenizer_json(base, dataset):
+    (base / "vocab.json").write_text("{}")  # nothing reads it
+    config = torchtune_config(base, dataset, base / "out", train())
+    rows = conversations(10)
+    rows[3]["messages"][2]["weight"] = 0
+    ours, plain = ChatTokenizer(base), PlainRows(base)
+    theirs = instantiate(OmegaConf.create(config["tokenizer"]))
+    assert theirs.pad_id == ours.special_tokens["<|endoftext|>"]
+    for row in rows:
+        tokens, trained = ours.encode(row.messages)
+        told = theirs(WeightedMessages(plain)(row) | {"more": 1})
+        assert told == {"tokens": tokens, "mask": [not each for each in trained], "more": 1}
+    facts = compare_rows(base, rows)
+    assert facts["conversations"] == 10 and facts["split_otherwise_by_chat_template"] == 0
 
 
 def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
