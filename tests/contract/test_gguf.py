@@ -1,6 +1,8 @@
-"""Models in GGUF files: converted, they compute what the model behind the file computes; others are refused."""
+"""Models in GGUF files: converted, they compute what the model in the file computes; others are refused."""
 
+import json
 import shutil
+import zipfile
 
 import gguf
 import numpy as np
@@ -35,8 +37,6 @@ def vocabulary():
     )
     tokenizer.train_from_iterator([TEXT] * 3, trainer)
     found = sorted(tokenizer.get_vocab().items(), key=lambda each: each[1])
-    import json
-
     merges = [" ".join(each) for each in json.loads(tokenizer.to_str())["model"]["merges"]]
     return [token for token, _ in found], [3] * 3 + [1] * (len(found) - 3), merges
 
@@ -94,7 +94,7 @@ def written(tmp_path):
             number, _, rest = name.partition(".")
             stem, _, suffix = (rest if number.isdigit() else name).rpartition(".")
             block = f"blk.{number}." if number.isdigit() else ""
-            stem = BACK[stem if block else f"{stem}" if stem in BACK else stem]
+            stem = BACK[stem]
             plain = data.ndim == 1 or kind == gguf.GGMLQuantizationType.F32
             packed = data if plain else gguf.quants.quantize(data, kind)
             writer.add_tensor(f"{block}{stem}.{suffix}", packed, raw_dtype=None if plain else kind)
@@ -172,8 +172,6 @@ def test_a_damaged_file_is_one_line(written, tmp_path, damage):
 
 
 def test_a_file_in_a_wheel(written, tmp_path, monkeypatch):
-    import zipfile
-
     path, _ = written("qwen2")
     wheel = tmp_path / "index/mine/mine-1-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)

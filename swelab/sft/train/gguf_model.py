@@ -206,10 +206,13 @@ def _read_weights(
     from the file's."""
     import torch
     from gguf import dequantize
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     kind = getattr(torch, dtype)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=kind)
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    if width := fields.own("attention.key_length"):
+        config.head_dim = width  # transformers 5.23 takes 128 for every Qwen3
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=kind, config=config)
     state, config = model.state_dict(), model.config
     if type(model).__name__ != FAMILIES[fields.architecture]:
         raise InputError(f"read as {type(model).__name__}", path, FAMILIES[fields.architecture])
