@@ -69,9 +69,10 @@ class Bubblewrap(BaseEnvironment):
         words = ["bwrap", *SYSTEM]
         for name in {each.partition("/")[0] for each in FOLDERS}:
             words += ["--bind", self.root / name, f"/{name}"]
-        prefix = (TOOLBOX / "bin/python").resolve().parents[1]
+        python = TOOLBOX / "bin/python"
         places = {"/opt/toolbox": TOOLBOX, str(TOOLBOX): TOOLBOX}
-        places |= {} if prefix.is_relative_to("/usr") else {str(prefix): prefix}
+        for prefix in (python.readlink().parents[1], python.resolve().parents[1]):
+            places |= {} if prefix.is_relative_to("/usr") else {str(prefix): prefix.resolve()}
         for place, path in places.items():
             words += ["--ro-bind", path, place]
         for name, value in (env or {}).items():

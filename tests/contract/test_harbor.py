@@ -50,8 +50,9 @@ class Container:
         self.tree = place / "testbed"
         own = toolbox_path().resolve()  # the path at which its programs expect their Python
         self.beside |= {"/opt/toolbox": toolbox or own, str(own): toolbox or own}
-        prefix = (own / "bin/python").resolve().parents[1]
-        self.beside |= {} if prefix.is_relative_to("/usr") else {str(prefix): prefix}
+        python = own / "bin/python"
+        for prefix in (python.readlink().parents[1], python.resolve().parents[1]):
+            self.beside |= {} if prefix.is_relative_to("/usr") else {str(prefix): prefix.resolve()}
         if tree:
             shutil.copytree(tree, self.tree, symlinks=True)
             return

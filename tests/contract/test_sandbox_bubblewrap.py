@@ -46,7 +46,9 @@ def test_the_host_is_not_there(sandbox, monkeypatch):
         *_prefix_tops(),
     }
     assert text(sandbox.exec("ls -A /home")) == "agent\n"
-    for path in (ROOT, Path(__file__), Path.home() / ".ssh", Path("/var"), Path("/run"), Path("/sys")):
+    own_python = [".python"] * Path(sys.base_prefix).is_relative_to(ROOT / ".python")
+    assert text(sandbox.exec(f"ls -A {ROOT} 2>/dev/null")).split() == own_python
+    for path in (Path(__file__), Path.home() / ".ssh", Path("/var"), Path("/run"), Path("/sys")):
         assert text(sandbox.exec(f"test -e {path} || echo absent")) == "absent\n", path
 
 
