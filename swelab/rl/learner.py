@@ -23,7 +23,7 @@ from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
 from swelab.rl.master_weights import MasterWeights
 from swelab.rl.samples import Sample
-from swelab.rl.scorer import Scorer, load_model, pad, padded_values, place
+from swelab.rl.scorer import Scorer, check_scores, load_model, pad, padded_values, place
 from swelab.rl.step_sums import Sums
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.step_log import peak_memory
@@ -79,6 +79,7 @@ class Learner:
         dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
         self.model = load_model(checkpoint, "float32", self.settings.activation_checkpointing)
         scorer = Scorer(self.model, temperature, bool(self.method.entropy))
+        check_scores(scorer, checkpoint)
         self.policy = place(scorer, device, mesh, getattr(torch, dtype))
         self.masters = MasterWeights(self.model) if dtype == "bfloat16" and mesh is None else None
         self._dtype = getattr(torch, dtype)
