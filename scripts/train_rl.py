@@ -41,10 +41,10 @@ def main() -> None:
     start, digest = read_start(args.start)
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)
-    work = args.progress / run_name(recipe, digest, tasks)
     held_out = list(read_tasks(args.held_out_tasks)) if args.held_out_tasks else []
     images = task_images(tasks, args.images) | task_images(held_out, args.held_out_images)
     reads = Reads(tasks, args.repos_dir, held_out, images, args.witness)
+    work = args.progress / run_name(recipe, digest, reads)
     last = train_policy(recipe, start, reads, work, StepReports(work, recipe.wandb))
     hand_over(last, work, args.checkpoint)
     made = identity(args.checkpoint)

@@ -3,7 +3,6 @@ of them at the end."""
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from swelab.models.policy_models import folder_digest, weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, digest, write_bytes
-from swelab.records.task_records import Task
 from swelab.rl.artifacts import Artifacts
 from swelab.rl.engines.verl_export import newest_step
 from swelab.rl.engines.verl_run import train_on_verl
@@ -30,7 +28,7 @@ from swelab.rl.places import MakePlace, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import LearnerArguments
 from swelab.rl.ranked_learner import RankedLearner
-from swelab.rl.rollout_inputs import Reads
+from swelab.rl.rollout_inputs import Reads, validation_name
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation
@@ -73,7 +71,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             lambda checkpoint: open_learner(recipe, checkpoint, start, folder / "ranks.log", ranks),
             partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
             reports,
-            validation_of(recipe, reads.held_out, place),
+            validation_of(recipe, reads, place),
             Artifacts(folder / ROLLOUTS, recipe).write,
             engine,
         )
@@ -102,14 +100,13 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
     return ranks.enter_context(RankedLearner(opened, train.ranks, train.threads, device, log))
 
 
-def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
+def validation_of(recipe: Rl, reads: Reads, place: MakePlace) -> Validation | None:
     """Returns the validation that measures progress, or None if the recipe has none or there are no tasks."""
     asked = recipe.validation
-    if not asked or not held_out:
+    if not asked or not reads.held_out:
         return None
-    tasks = held_out[: asked.limit or None]
-    name = digest([asked.temperature, list(tasks)])[:16]
-    return Validation(name, tasks, asked.every, place(asked.temperature, False))
+    tasks = reads.held_out[: asked.limit or None]
+    return Validation(validation_name(asked, reads), tasks, asked.every, place(asked.temperature, False))
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
@@ -128,8 +125,9 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
     )
 
 
-def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
-    """Returns the name of a run's folder, a digest of everything that the weights depend on.
+def run_name(recipe: Rl, start: str, reads: Reads) -> str:
+    """Returns the name of a run's folder, a digest of everything that the weights depend on: the recipes, the
+    start weights, the tasks, and the images, repositories and witnesses behind them.
 
     The numbers of steps and ranks are excluded, so that a resumed run can change them. The number of ranks
     affects only the order in which values are summed.
@@ -139,7 +137,8 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
     judge = recipes.load_named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
-    return digest([{**used, "train": train}, start, list(tasks), scaffold, *judged])[:16]
+    tasks = [list(reads.tasks), reads.files_behind(reads.tasks)]
+    return digest([{**used, "train": train}, start, *tasks, scaffold, *judged])[:16]
 
 
 def read_start(path: Path) -> tuple[Path, str]:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scripts import train_rl
+from swelab.grading.witness_store import WitnessWriter
 from swelab.records import read_json, write_json
 from swelab.scores.trail import follow
 from swelab.scores.verification import Verification, check_files, check_recipes, other_recipe
@@ -27,7 +28,8 @@ def place(tmp_path, monkeypatch):
     make_place(tmp_path)
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     shutil.copytree(tmp_path / "toy", tmp_path / "rater")
-    (tmp_path / "some.witness.zip").write_bytes(b"")
+    with open(tmp_path / "some.witness.zip", "wb") as stream, WitnessWriter(stream):
+        pass
     (tmp_path / FILES["rl"]).write_text(RECIPE + "judge: {policy: rater}\n")
     (tmp_path / FILES["judge"]).write_text(JUDGE)
     monkeypatch.chdir(tmp_path)

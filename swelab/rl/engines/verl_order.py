@@ -3,6 +3,7 @@ prompt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from swelab.agents.agent import loop_of
@@ -10,10 +11,10 @@ from swelab.configs import recipes
 from swelab.configs.kinds import RL, SCAFFOLD
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.records import Record, digest, read_json, write_json
+from swelab.records import Record, read_json, write_json
 from swelab.records.task_records import Task
 from swelab.rl.prompts import Prompts
-from swelab.rl.rollout_inputs import Reads
+from swelab.rl.rollout_inputs import Reads, validation_name
 from swelab.rl.rollouts import RolloutRequest
 from swelab.sandbox import Image
 
@@ -60,11 +61,14 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Returns the folder of the validation after `steps` steps. The path contains a hash of the
-        validation tasks and the sampling temperature."""
+        """Returns the folder of the validation after `steps` steps. The path contains a hash of all on which
+        the validation depends."""
+        return self.folder / f"validation-{self._validation_name}" / f"{steps:05d}"
+
+    @cached_property
+    def _validation_name(self) -> str:
         asked = self.recipe.validation
-        name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
-        return self.folder / f"validation-{name}" / f"{steps:05d}"
+        return validation_name(asked, self.reads) if asked else "none"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
         """Returns the path of an attempt's journal in the validation after `steps` steps."""
