@@ -99,10 +99,13 @@ class RolloutVotes:
 
 
 def steps_of(messages: Sequence[Record]) -> list[Step]:
-    """Returns the steps of a conversation that have a result. A last answer without a result is excluded."""
+    """Returns the steps of a conversation that have a result, one for each turn of the policy. A last answer
+    without a result is excluded. An empty answer leaves no message but the reply to it, and is a step too."""
     steps = list[Step]()
     for message, after in zip(messages, messages[1:], strict=False):
         if message["role"] != "assistant":
+            if after.get("extra", {}).get("interrupt_type") == "FormatError":
+                steps.append(Step("", "", None, str(after["content"])))
             continue
         actions, extra = message.get("extra", {}).get("actions", []), after.get("extra", {})
         command = actions[0]["command"] if actions else ""

@@ -60,6 +60,17 @@ def test_steps_are_the_answers_of_the_policy():
     assert steps_of(THREE[:-1]) == [first, second], "a step without a result is none yet"
 
 
+def test_an_empty_answer_is_a_step_of_its_own(judge_of):
+    """Where actions are tool calls, it leaves no message of its own. Later scores keep their place."""
+    reply = {"role": "user", "content": "Call a tool.", "extra": {"interrupt_type": "FormatError"}}
+    empty_twice = [*FIRST, reply, reply, said("ls", 0), heard("a.py"), reply, said("pwd", 1), heard("/a")]
+    steps = steps_of(empty_twice)
+    assert [step.command for step in steps] == ["", "", "ls", "", "pwd"]
+    assert (steps[0].answer, steps[0].returncode, steps[0].output) == ("", None, "Call a tool.")
+    malformed = [*FIRST, said("", 0), reply, said("ls", 1), heard("a.py")]
+    assert [step.command for step in steps_of(malformed)] == ["", "ls"]
+
+
 def test_a_vote_is_on_the_step_that_it_is_asked_about(judge_of):
     def answer(question):
         wrong = "Step 2, the one to judge" in question
