@@ -75,7 +75,7 @@ class Learner:
         """Loads the weights. Raises InputError if a checkpoint cannot be loaded. start: the starting policy's
         checkpoint, by default `checkpoint`."""
         self.settings, self.method = recipe.train, recipe.method
-        self.device, self.mesh, self.steps = device, mesh, 0
+        self.device, self.mesh, self.steps, self.batches = device, mesh, 0, 0
         dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
         self.model = load_model(checkpoint, "float32", self.settings.activation_checkpointing)
         scorer = Scorer(self.model, temperature, bool(self.method.entropy))
@@ -119,6 +119,7 @@ class Learner:
 
     def train_share(self, share: Share) -> dict[str, float]:
         """Trains this rank's share of a batch, and returns figures of the whole batch. Raises NotFinite."""
+        self.batches += 1
         if not share:
             return {"tokens": 0.0}
         old: list[list[Tensor | None]] = [[None] * len(step) for step in share]
@@ -126,16 +127,18 @@ class Learner:
             old = [[self._score([each.sample for each in rows]) for rows in step] for step in share]
         sums, found = Sums(), {}
         for step, known in zip(share, old, strict=True):
-            found = self._step(step, known, sums)
+            found = self._step(step, known, sums, len(share))
         return {"tokens": float(sums.tokens), **sums.means(), **found}
 
     def _step(
-        self, step: list[list[TrainingSample]], old: list[Tensor | None], sums: Sums
+        self, step: list[list[TrainingSample]], old: list[Tensor | None], sums: Sums, count: int
     ) -> dict[str, float]:
+        """Makes one of a batch's `count` optimizer steps. Each step's loss is `count` times its share in the
+        batch's loss, so that it is a mean over the step's samples."""
         self.optimizer.zero_grad(set_to_none=True)
         total, fault, measured = 0.0, "", Sums()
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
-            losses = self._losses(rows, known, measured)
+            losses = self._losses(rows, known, measured) * count
             fault = fault or nonfinite_rows(losses, rows, f"micro-batch {number} of {len(step)}")
             losses.sum().backward()
             total += losses.sum().item()
@@ -146,7 +149,7 @@ class Learner:
         if not torch.isfinite(norm):
             raise NotFinite(f"the gradient's norm is {norm.item()} in {self._culprit(step, old)}")
         self.steps += 1
-        rate = self.settings.lr * min(1.0, self.steps / max(1, self.settings.warmup_steps))
+        rate = self.rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -155,6 +158,12 @@ class Learner:
         for *_, each in every:
             sums.join(each)
         return {"loss": sum(each for each, *_ in every), "grad_norm": norm.item(), "lr": rate}
+
+    def rate(self) -> float:
+        """Returns the learning rate of the present batch. As in verl, it grows from 0 over the first
+        `warmup_steps` batches."""
+        warm = self.settings.warmup_steps
+        return self.settings.lr * (min(1.0, (self.batches - 1) / warm) if warm else 1.0)
 
     def _norm(self, most: float) -> Tensor:
         """Clips the gradient of all weights on all ranks to norm `most`. Returns the norm before clipping."""
@@ -217,7 +226,7 @@ class Learner:
         sums.add(mask, **measured)
         sums.most(mask, logprob_mismatch_max=apart)
         known = torch.where(torch.isfinite(engine).all(-1), 1.0, torch.nan)
-        return (losses * weights).sum(-1) * self.settings.minibatches * known
+        return (losses * weights).sum(-1) * known
 
     def save(self, folder: Path) -> None:
         """See `Trainee`. Every rank must call this. Only the first rank writes."""
@@ -226,6 +235,7 @@ class Learner:
         state = {
             "optimizer": whole(self.optimizer.state_dict(), first),
             "steps": self.steps,
+            "batches": self.batches,
             "random": torch.get_rng_state(),
             **({"weights": weights} if self._dtype != torch.float32 else {}),
         }
@@ -252,7 +262,9 @@ class Learner:
 
     def resume(self, folder: Path) -> None:
         """See `Trainee`. The saved state may come from a run with a different number of ranks."""
-        self.steps = read_state(folder, self.optimizer, self.device, self._master_weights())
+        state = read_state(folder, self.optimizer, self.device, self._master_weights())
+        self.steps = state["steps"]
+        self.batches = state.get("batches", self.steps // self.settings.minibatches)
         if self.masters:
             self.masters.copy()
 

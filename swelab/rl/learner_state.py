@@ -35,9 +35,10 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 def read_state(
     folder: Path, optimizer: torch.optim.Optimizer, device: str, trained: Mapping[str, torch.Tensor]
-) -> int:
+) -> dict[str, int]:
     """Loads a checkpoint's optimizer state, and the weights that it holds in float32 into `trained`. Returns
-    the number of steps. If ranks share the weights, each rank loads its share. Raises InputError."""
+    its numbers of steps and batches. If ranks share the weights, each rank loads its share. Raises
+    InputError."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     try:
         shared = any(isinstance(weight, DTensor) for weight in weights)
@@ -52,7 +53,7 @@ def read_state(
                 own = trained[name]
                 own.copy_(_share(weight, own) if isinstance(own, DTensor) else weight)
         torch.set_rng_state(state["random"].cpu())
-        return int(state["steps"])
+        return {name: int(state[name]) for name in ("steps", "batches") if name != "batches" or name in state}
     except _UNREADABLE as error:
         why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         told = f"the optimizer's state {why}; without it training does not go on from this checkpoint"

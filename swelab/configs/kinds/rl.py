@@ -121,13 +121,17 @@ class Train(Recipe):
         description="number of steps; each trains on one batch, and ends with new weights in the servers",
     )
     lr: float = Field(1e-6, gt=0, description="learning rate of AdamW; constant after the warm-up")
-    warmup_steps: int = Field(0, ge=0, description="number of warm-up steps")
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        description="number of steps over which the learning rate grows; it is 0 in the first of them",
+    )
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
         [0.9, 0.98], min_length=2, max_length=2, description="AdamW's moment decays"
     )
     weight_decay: float = Field(0.1, ge=0, description="weight decay of AdamW, applied to matrices")
     max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of the gradient")
-    minibatches: int = Field(1, ge=1, description="number of optimizer steps per batch")
+    minibatches: int = Field(1, ge=1, description="maximum number of optimizer steps per batch")
     batch_tokens: int = Field(
         16384,
         ge=1,

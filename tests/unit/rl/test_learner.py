@@ -104,6 +104,29 @@ def test_several_steps_a_batch_have_ratios(toy):
     )
 
 
+def test_a_batch_smaller_than_its_minibatches_keeps_its_gradient(toy):
+    """Two samples make two steps, whatever the number of minibatches."""
+    found = []
+    for minibatches in (2, 8):
+        learner = Learner(toy, recipe(minibatches=minibatches, max_grad_norm=1e9))
+        told = learner.train(batch([1.0, -1.0], learner))
+        found.append((learner.steps, told["grad_norm"], told["loss"], weights(learner)))
+    assert found[0][:3] == pytest.approx(found[1][:3])
+    assert_same(found[0][3], found[1][3])
+
+
+def test_the_learning_rate_grows_over_batches_not_over_optimizer_steps(toy, tmp_path):
+    """verl counts in the same way: 0 in the first of the warm-up's batches."""
+    learner = Learner(toy, recipe(warmup_steps=4, minibatches=2, lr=1e-4))
+    rates = [learner.train(batch([1.0, -1.0]))["lr"] for _ in range(3)]
+    learner.save(tmp_path / "kept")
+    learner = Learner(tmp_path / "kept", recipe(warmup_steps=4, minibatches=2, lr=1e-4))
+    learner.resume(tmp_path / "kept")
+    rates += [learner.train(batch([1.0, -1.0]))["lr"] for _ in range(3)]
+    assert rates == pytest.approx([0, 2.5e-5, 5e-5, 7.5e-5, 1e-4, 1e-4])
+    assert Learner(toy, recipe(lr=1e-4)).train(batch([1.0, -1.0]))["lr"] == 1e-4
+
+
 def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_path):
     whole, first = Learner(toy, RECIPE), Learner(toy, RECIPE)
     parts = [batch([1.0, -1.0]), batch([-1.0, 0.5, 0.5]), batch([0.2, -0.2])]
