@@ -103,11 +103,12 @@ class RayPlace:
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         """Makes and grades a rollout, or reads it from the journal. Raises RayFailed, and Fault if the host's
         work fails."""
-        if done := journal.result(request):
-            return done
+        if (known := journal.result(request)) and known.is_graded:
+            return known
         done = read_result(request, self.call(request.name, RayRequest(request, self.temperature)).record)
         journal.add_result(done)
-        journal_of(self.folder, request).unlink(missing_ok=True)
+        if done.is_graded:
+            journal_of(self.folder, request).unlink(missing_ok=True)
         return done
 
 
@@ -130,9 +131,9 @@ def ray_places(
 
 
 def journal_of(folder: Path, request: RolloutRequest) -> Path:
-    """Returns the path of the temporary journal that a host writes for a rollout. folder: the run's
-    folder."""
-    return folder / "on-hosts" / f"{request.name}.jsonl"
+    """Returns the path of the temporary journal that a host writes for a rollout. folder: the run's folder.
+    Each validation has its own, because it attempts the same tasks as others with other weights."""
+    return folder / "on-hosts" / f"{request.validation}{request.name}.jsonl"
 
 
 def check_reached(url: str) -> None:

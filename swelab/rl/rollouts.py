@@ -17,7 +17,7 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record
-from swelab.records.attempt_records import Prediction
+from swelab.records.attempt_records import Prediction, Rollout
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt
 from swelab.rl.judging import Judge, RolloutVotes, Votes
@@ -37,11 +37,12 @@ and the turns that an interrupted attempt sampled."""
 @dataclass(frozen=True)
 class RolloutRequest:
     """A rollout to make. prompt: the prompt's number in the run. sample: the rollout's number in its
-    group."""
+    group. validation: prefix that names the validation that makes the rollout, or "" in training."""
 
     prompt: int
     sample: int
     task: Task = field(repr=False)
+    validation: str = ""
 
     @property
     def name(self) -> str:
@@ -60,6 +61,12 @@ class RolledOut:
     turns: tuple[TokenTurn, ...]
     seconds: Record
     votes: Votes = ()
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the verdict is final. It is not if only the verdict was lost to infrastructure."""
+        lost = self.grade["status"] == GradeEnd.INFRA_ERROR
+        return not lost or self.trajectory["outcome"] in LOST_ROLLOUTS
 
     @property
     def scores(self) -> list[float | None]:
@@ -142,8 +149,11 @@ class Place:
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         """Makes and grades a rollout, or reads it from the journal. Raises InputError, ServingError."""
-        if done := journal.result(request):
+        done = journal.result(request)
+        if done and done.is_graded:
             return done
+        if done:
+            return self._grade_again(done, journal)
         watched = (
             RolloutVotes(self.judge, request.name, request.task.problem_statement) if self.judge else None
         )
@@ -158,6 +168,26 @@ class Place:
         if watched:
             watched.forget()
         return done
+
+    def _grade_again(self, done: RolledOut, journal: StepJournal) -> RolledOut:
+        """Grades a rollout whose verdict was lost to infrastructure in an earlier run."""
+        began = time.monotonic()
+        grade = self._grade(done.request.task, Rollout.of(done.trajectory))
+        seconds = {**done.seconds, "grade": round(time.monotonic() - began, 3)}
+        done = replace(done, grade=grade, seconds=seconds)
+        journal.add_result(done)
+        return done
+
+    def _grade(self, task: Task, trajectory: Rollout) -> Record:
+        """Tests a patch. Tries again if the verdict is lost to infrastructure, but not if the rollout was."""
+        prediction = Prediction.of({name: trajectory[name] for name in ("model_patch", "outcome")})
+        prediction.update(own_eval(trajectory.messages))
+        grade: Record = {}
+        for _ in range(1 if trajectory.outcome in LOST_ROLLOUTS else TRIES):
+            grade = grade_prediction(task, prediction, self.bench)
+            if grade["status"] != GradeEnd.INFRA_ERROR:
+                break
+        return grade
 
     def _attempt(
         self, request: RolloutRequest, journal: StepJournal, watched: RolloutVotes | None
@@ -180,9 +210,7 @@ class Place:
             self.bench.images,
         )  # fmt: skip
         ran = time.monotonic()
-        prediction = Prediction.of({name: trajectory[name] for name in ("model_patch", "outcome")})
-        prediction.update(own_eval(trajectory.messages))
-        grade = grade_prediction(request.task, prediction, self.bench)
+        grade = self._grade(request.task, trajectory)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
         return RolledOut(request, trajectory, grade, tuple(models[-1].turns) if models else (), seconds)
 

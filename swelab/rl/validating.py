@@ -57,9 +57,9 @@ class Validations:
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
-            kept = StepJournal(journal)
+            kept, name = StepJournal(journal), f"{facts.parent.name}-{facts.stem}-"
             waiting = [
-                pool.submit(self._attempt, RolloutRequest(number, 0, task), kept)
+                pool.submit(self._attempt, RolloutRequest(number, 0, task, name), kept)
                 for number, task in enumerate(self._validation.tasks)
             ]
             try:

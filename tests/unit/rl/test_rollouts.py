@@ -1,11 +1,20 @@
 """The parts of a rollout that survive a kill."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
 from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.records.attempt_records import Rollout
 from swelab.records.task_records import Task
+from swelab.rl import rollouts
+from swelab.rl.ray_place import journal_of
 from swelab.rl.rewards import zero_or_one
-from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal, read_turn, write_turn
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal, read_turn, write_turn
+from swelab.rl.validating import Validation, Validations
 
 ASKED = RolloutRequest(4, 2, Task.of(Task.of({"instance_id": "x"})))
 TURNS = tuple(
@@ -33,6 +42,56 @@ def test_turns_and_results_are_read_back_as_they_were(tmp_path):
         kept.add_result(done())
     with Journal(tmp_path / "step.jsonl") as journal:
         assert StepJournal(journal).result(ASKED) == done()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A place whose attempts end with a patch. Its grader gives the next of `verdicts`."""
+    calls, verdicts = {"attempts": 0, "grades": 0}, ["infra_error"] * 5 + ["resolved"]
+
+    def attempt(*_):
+        calls["attempts"] += 1
+        rollout = {"instance_id": "x", "outcome": "submitted", "model_patch": "p", "messages": [], "info": {}}
+        return Rollout.of(rollout)
+
+    def grade(*_):
+        calls["grades"] += 1
+        status = verdicts.pop(0)
+        return {"status": status, "resolved": status == "resolved"}
+
+    monkeypatch.setattr(rollouts, "attempt_task", attempt)
+    monkeypatch.setattr(rollouts, "grade_prediction", grade)
+    bench = SimpleNamespace(backend=True, store=None, images={})
+    return Place(bench, None, tmp_path, lambda *_: None), calls
+
+
+def test_a_lost_verdict_is_asked_for_again(place, tmp_path):
+    made, calls = place
+    for attempts, grades, status in [(1, 3, "infra_error"), (1, 6, "resolved"), (1, 6, "resolved")]:
+        with Journal(tmp_path / "step.jsonl") as journal:
+            found = made.roll_out(ASKED, StepJournal(journal))
+        assert (calls, found.grade["status"]) == ({"attempts": attempts, "grades": grades}, status)
+        assert found.is_graded == (status == "resolved")
+
+
+def test_each_validation_has_its_own_journal_on_hosts(tmp_path):
+    requests = [ASKED, *(replace(ASKED, validation=f"validation-a-{steps:05d}-") for steps in (5, 10))]
+    assert len({journal_of(tmp_path, request) for request in requests}) == 3
+    assert {request.name for request in requests} == {ASKED.name}
+
+
+def test_a_validation_tells_its_attempts_which_it_is(tmp_path):
+    asked = []
+
+    def roll_out(request, journal):
+        asked.append(request.validation)
+        return replace(done(), request=request)
+
+    maker = SimpleNamespace(roll_out=roll_out, judge=None)
+    validations = Validations(tmp_path, Validation("abc", [ASKED.task], 5, maker), 10, 1)
+    for steps in (5, 10):
+        validations.run(steps)
+    assert asked == ["validation-abc-00005-", "validation-abc-00010-"]
 
 
 def test_what_a_group_is_told():
