@@ -6,9 +6,9 @@ The breakpoints remain after a pdb session ends, and move when the code around t
 import ast
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import SequenceMatcher
 from typing import Any
 
+from swelab.agents.debugger.line_changes import Change, changes
 from swelab.files.python_syntax import is_text_statement
 from swelab.files.text_lines import python_lines
 from swelab.records import Record
@@ -68,19 +68,28 @@ def move(
     before, after: all lines of the file. A breakpoint moves with its line. If the line was replaced, the
     breakpoint stays at the same position among the replaced lines.
     """
-    places: dict[int, int] = {}
-    for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        _, start, end, new, new_end = change
-        places |= {old + 1: new + old - start + 1 for old in range(start, end) if new + old - start < new_end}
+    edits = changes(before, after)
     moved_points, deleted = [], []
     for each in breakpoints:
         if each.file != file:
             moved_points.append(each)
-        elif each.line in places:
-            moved_points.append(replace(each, line=places[each.line]))
+        elif each.line <= len(before) and (line := _new_line(each.line - 1, edits)) is not None:
+            moved_points.append(replace(each, line=line + 1))
         else:
             deleted.append(each)
     return moved_points, deleted
+
+
+def _new_line(line: int, edits: Sequence[Change]) -> int | None:
+    """Returns the place of a line after edits, or None if it was deleted. Lines count from 0."""
+    shift = 0
+    for start, end, new, new_end in edits:
+        if line < start:
+            break
+        if line < end:
+            return new + line - start if new + line - start < new_end else None
+        shift = new_end - end
+    return line + shift
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:

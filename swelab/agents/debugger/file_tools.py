@@ -1,8 +1,8 @@
 """Implements the tools view, rewrite, grep and listdir."""
 
 import shlex
-from difflib import unified_diff
 
+from swelab.agents.debugger.line_changes import diff_lines
 from swelab.agents.debugger.pdb_session import ROOT, PdbSession
 from swelab.agents.debugger.task_files import TaskFiles
 from swelab.files.text_lines import lines_of, python_lines
@@ -26,9 +26,7 @@ def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, e
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return listdir(files, path, 1)
-    file_lines = text.split("\n")
-    if file_lines and not file_lines[-1]:
-        file_lines.pop()
+    file_lines = list(map(_without_end, python_lines(text)))
     if not file_lines:
         return f"{relative} is empty."
     first, last = max(1, start or 1), min(end or len(file_lines), len(file_lines))
@@ -47,6 +45,11 @@ def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, e
     head += " (read-only):" if files.is_read_only(relative) else ":"
     more = f"[{last - shown} more lines: view {relative} with start {shown + 1}.]"
     return "\n".join([head, *body, *([more] if shown < last else [])])
+
+
+def _without_end(line: str) -> str:
+    """Returns a line without the last character of its end: Python also ends a line at a lone CR."""
+    return line[:-1] if line.endswith(("\n", "\r")) else line
 
 
 def rewrite(
@@ -78,8 +81,8 @@ def rewrite(
         files.sandbox.put(relative, changed.encode("utf-8", "surrogateescape"))
     except (PathRefused, OSError, UnicodeError) as error:
         return f"{relative} was not changed: {error}.", False
-    old, now = ([line.rstrip("\n") for line in each] for each in (before, after))
-    diff = "\n".join(unified_diff(old, now, f"a/{relative}", f"b/{relative}", lineterm=""))
+    old, now = (list(map(_without_end, each)) for each in (before, after))
+    diff = "\n".join(diff_lines(old, now, relative))
     told = pdb.move_breakpoints(relative, old, now)
     return f"{relative} was rewritten:\n{diff}" + (f"\n{told}" if told else ""), True
 
