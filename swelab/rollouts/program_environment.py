@@ -5,6 +5,7 @@ import contextlib
 import os
 import tempfile
 import threading
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ class ProgramEnvironment:
         self._timeout, self._variables = timeout, env or {}
         self._stack = ExitStack()
         self._inner: SandboxEnvironment | None = None
+        # The program calls no `cleanup`. Unlike `__del__`, a finalizer also runs before the threads end.
+        weakref.finalize(self, _close, self._stack)
 
     def execute(self, action: Record, cwd: str = "") -> Record:
         """Runs a command. Raises Submitted, SandboxError, and InputError if there is no such task."""
@@ -100,9 +103,10 @@ class ProgramEnvironment:
         """Ends the sandbox."""
         self._stack.close()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.cleanup()
+
+def _close(stack: ExitStack) -> None:
+    with contextlib.suppress(Exception):
+        stack.close()
 
 
 def _task(path: str, name: str) -> Task:

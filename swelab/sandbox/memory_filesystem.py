@@ -6,8 +6,10 @@ another user, sandboxes share a file system.
 """
 
 import ctypes
+import errno
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -60,7 +62,10 @@ class Mounter:
                 answer.set_exception(error)
 
     def do(self, job: Callable[[], Result]) -> Result:
-        """Runs a function in the thread and returns its result. Raises the function's exception."""
+        """Runs a function in the thread and returns its result. Raises the function's exception, and OSError
+        if Python is shutting down, because the thread no longer runs then."""
+        if sys.is_finalizing():
+            raise OSError(errno.ESHUTDOWN, "the thread of the mounts has ended")
         answer: Future[Result] = Future()
         self._jobs.put((job, answer))
         return answer.result()
@@ -124,6 +129,8 @@ class PrivateFiles:
     def remove(self) -> None:
         """Deletes the folder with all its files."""
         if self._mounter and self._descriptor >= 0:
+            if sys.is_finalizing():
+                return  # the mount ends with this process, and the next process deletes the folder
             place = os.fsencode(self._scratch.path)
             self._mounter.do(lambda: int(_libc.umount2(place, _MNT_DETACH)))
             os.close(self._descriptor)

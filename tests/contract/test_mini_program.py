@@ -79,3 +79,22 @@ def test_the_programs_own_environment_has_all_that_our_sandboxes_need(tmp_path):
     listed = {plain(line.partition("==")[0]) for line in lines if "==" in line}
     loaded = {plain(name) for name in done.stdout.split()} - {"swelab", "pip", "setuptools"}
     assert "fastjsonschema" in loaded and loaded <= listed, loaded - listed
+
+
+FORGOTTEN = """
+import sys
+from swelab.rollouts.program_environment import ProgramEnvironment
+box = ProgramEnvironment(tasks=sys.argv[1], repos=sys.argv[2])
+box.itself = box
+box.execute({"command": "swelab-open task-0"})
+"""
+
+
+def test_an_environment_that_the_program_forgets_is_closed_at_its_end(tmp_path):
+    repos = make_repos(tmp_path)
+    (tmp_path / "tasks.json").write_text(json.dumps([make_task() | {"instance_id": "task-0"}]))
+    (tmp_path / "scratch").mkdir()
+    told = os.environ | {"SWELAB_SCRATCH": str(tmp_path / "scratch")}
+    done = run_python("-c", FORGOTTEN, tmp_path / "tasks.json", repos, env=told)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((tmp_path / "scratch").iterdir()) == []

@@ -264,3 +264,28 @@ def test_a_folder_that_is_no_venv_is_said_to_be_none(tmp_path):
 
 def test_limits_are_values():
     assert Limits(wall_seconds=5) == Limits(wall_seconds=5)
+
+
+LEFT = """
+import pathlib, sys
+from swelab.sandbox.memory_filesystem import PrivateFiles, mounter
+from swelab.sandbox.protocol import Limits
+
+class Left:
+    def __init__(self):
+        self.files, self.itself = PrivateFiles(pathlib.Path(sys.argv[1]), Limits(), mounter()), self
+
+    def __del__(self):
+        self.files.remove()
+
+Left()
+"""
+
+
+def test_a_process_that_did_not_remove_its_private_files_ends(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    prune(tmp_path)
+    assert list(tmp_path.iterdir()) == []
