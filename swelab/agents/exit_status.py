@@ -7,7 +7,7 @@ cost. Which limit was reached follows from the figures of the run.
 import re
 from typing import Any
 
-from swelab.models import OVERFLOW
+from swelab.models.service_words import Kind, judge_text
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Record
 
@@ -44,7 +44,11 @@ _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 def mini_end(info: Record) -> RolloutEnd:
     """Returns the end of a mini-swe-agent run, from the `info` of its trajectory."""
-    end = MINI.get(info["exit_status"], RolloutEnd.MODEL_LOST)
+    status = info["exit_status"]
+    if status not in MINI:
+        overflowed = judge_text(f"{status}: {_last_words(info)}") == Kind.OVERFLOWED
+        return RolloutEnd.CONTEXT_LIMIT if overflowed else RolloutEnd.MODEL_LOST
+    end = MINI[status]
     if end != RolloutEnd.STEP_LIMIT:
         return end
     limits = _part(info, "config", "agent")
@@ -69,7 +73,7 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
         return _limit_met(info, *limits, end)
     if reason == "exit_error":
         end = RolloutEnd.MODEL_LOST if "litellm." in last_words else end
-        end = RolloutEnd.CONTEXT_LIMIT if OVERFLOW.search(last_words) else end
+        end = RolloutEnd.CONTEXT_LIMIT if judge_text(last_words) == Kind.OVERFLOWED else end
     return RolloutEnd.SUBMITTED if by_itself and patch and end in RETRIED_ROLLOUTS else end
 
 
@@ -82,6 +86,12 @@ def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd
     if 0 < _number(step_limit) <= _number(spent.get("api_calls")):
         return RolloutEnd.STEP_LIMIT
     return usual
+
+
+def _last_words(info: Record) -> str:
+    """Returns the text of the exception that ended a run. Some versions record only its traceback."""
+    said = info.get("exception_str") or str(info.get("traceback") or "").strip().rpartition("\n")[2]
+    return str(said)
 
 
 def _part(record: Any, *names: str) -> Record:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from swelab.jobs.child_process import ChildProcess, fault_line, tail
 from swelab.models import ServingError
+from swelab.models.service_words import Ends, judge_text
 from swelab.records import Fault, InputError, shorten
 
 PROGRAM_VARIABLE = "SWELAB_SWEAGENT"
@@ -18,7 +19,6 @@ VERSIONS = {"1.1.0"}
 POLL_SECONDS = 0.5
 STOP_SECONDS = 20
 _VERSION_LINE = re.compile(r"SWE-agent version (\S+)")
-_REFUSED = re.compile(r"\b(AuthenticationError|PermissionDeniedError|NotFoundError|UnsupportedParamsError)\b")
 _LACKS = re.compile(r"No module named [\w'.]+")
 _OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DIR", "SWE_AGENT_CONFIG_ROOT")
 
@@ -156,7 +156,7 @@ def hopeless(text: str) -> str:
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
     if "Error calculating cost" in text:
         return "LiteLLM knows no price for this model; expected cost_limit: 0 in the scaffold"
-    return f"the model service refused: {shorten(text)}" if _REFUSED.search(text) else ""
+    return f"the model service refused: {shorten(text)}" if judge_text(text).ends == Ends.RUN else ""
 
 
 def abort_reason(folder: Path) -> str:

@@ -21,7 +21,8 @@ from swelab.images.image_names import image_name
 from swelab.machine import GIB, gib
 from swelab.models.billing.api_keys import read_keys
 from swelab.models.chat.litellm_calls import complete
-from swelab.models.chat.litellm_errors import BUSY, read_fault
+from swelab.models.chat.litellm_errors import read_fault
+from swelab.models.service_words import Kind
 from swelab.records import Fault, InputError, Record, shorten
 from swelab.records.task_records import Task
 from swelab.sandbox import backend_name
@@ -29,6 +30,14 @@ from swelab.tasks.task_images import unusable_tasks
 
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
+ADVICE = {
+    Kind.KEY: "give another key by --api-key-env",
+    Kind.QUOTA: "pay, or give another key by --api-key-env",
+    Kind.WRONG: "correct --model, --api-base or the settings",
+    Kind.BUSY: "the evaluation will wait for it",
+    Kind.PASSING: "look into the service's log, or try again later",
+}
+"""Maps why a service gave no answer to what a person can do."""
 PROMPT_TOKENS = 3000
 """Upper bound for the tokens of the prompts in SWE-agent's configurations."""
 CHARS_PER_TOKEN = 4
@@ -126,8 +135,10 @@ def completion(
         return fix(f"completion: {error}"), None
     except Exception as error:  # LiteLLM does not wrap all exceptions
         fault = read_fault(error, key)
-        severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
-        return Finding(severity, f"completion: {policy.model}: {fault.text}"), None
+        severity = Severity.LOW if fault.kind == Kind.BUSY else Severity.FIX
+        advice = ADVICE.get(fault.kind, ADVICE[Kind.PASSING])
+        text = f"completion: {policy.model}: {fault.words}: {fault.kind.words}; {advice}"
+        return Finding(severity, text), None
     if not getattr(answer, "choices", None):
         return fix(f"completion: {policy.model} answers without a choice"), None
     usage = getattr(answer, "usage", None)

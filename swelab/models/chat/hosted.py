@@ -9,21 +9,21 @@ from typing import Any
 
 from swelab.configs.kinds.policy import Sampling
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models import BudgetSpent, ContextLimit, ModelLost
+from swelab.models import BudgetSpent
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
 from swelab.models.billing.call_meter import Bill, Meter
 from swelab.models.billing.paid_turns import HostedAnswer, PaidTurns, request_message
 from swelab.models.billing.prices import CallTokens, read_usage
-from swelab.models.chat import litellm_errors
+from swelab.models.chat.error_bodies import broke_off
 from swelab.models.chat.litellm_calls import complete, unsupported_settings
 from swelab.models.chat.litellm_errors import CallFault, read_fault
-from swelab.models.chat.served_models import broke_off
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
+from swelab.models.service_words import Ends, Kind, final_fault, was_answered
 from swelab.patience import HOSTED, UNSURE, Patience, repeat
-from swelab.records import Fault, InputError, Record
+from swelab.records import InputError, Record
 
-PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
+PAUSES = {Kind.PASSING: HOSTED, Kind.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
 """Number of seconds for which a service may be busy before it counts as lost."""
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
@@ -125,13 +125,13 @@ class Service:
             kind = fault.kind
             if kind in PAUSES:
                 return patiences[kind].next_pause()
-            busy = kind == litellm_errors.BUSY and time.monotonic() < began + BUSY_SECONDS
-            return 0.0 if busy or kind in (litellm_errors.KEY, litellm_errors.QUOTA) else None
+            busy = kind == Kind.BUSY and time.monotonic() < began + BUSY_SECONDS
+            return 0.0 if busy or kind in (Kind.KEY, Kind.QUOTA) else None
 
         try:
             answer = repeat(once, CallFault, pause)
         except CallFault as fault:
-            raise final_fault(fault, self.keys.service) from None
+            raise final_fault(fault.kind, _final_words(fault), self.keys.service) from None
         talk.waited += time.monotonic() - began - answer.seconds
         return answer
 
@@ -173,26 +173,26 @@ class Service:
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
         except Exception as error:  # LiteLLM passes on any exception of other libraries
-            raise read_fault(error, key.secret) from None
+            raise read_fault(error, key.secret, was_answered(history)) from None
         if not getattr(response, "choices", None):
-            raise CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True)
+            raise CallFault(Kind.UNSURE, "an answer without choices", charged=True)
         reply, usage = reply_of(response.choices[0]), read_usage(response)
         if broke_off(reply["finish_reason"]):
             text = f"the answer broke off ({reply['finish_reason']})"
-            raise CallFault(litellm_errors.UNSURE, text, charged=True)
+            raise CallFault(Kind.UNSURE, text, charged=True)
         size, most = size_of(reply), self.sampling.max_tokens
         if size > most * TOKEN_BYTES + SPARE_BYTES:
             text = f"an answer of {size} bytes to a limit of {most} tokens"
-            raise CallFault(litellm_errors.UNSURE, text, charged=True)
+            raise CallFault(Kind.UNSURE, text, charged=True)
         return reply | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
         """Slows the key down or stops using it, depending on the kind of fault."""
-        if fault.kind == litellm_errors.KEY:
+        if fault.kind == Kind.KEY:
             self.keys.set_aside(admitted.key, f"was refused ({fault.words})")
-        elif fault.kind == litellm_errors.QUOTA:
+        elif fault.kind == Kind.QUOTA:
             self.keys.set_aside(admitted.key, f"is out of quota ({fault.words})")
-        elif fault.kind == litellm_errors.BUSY:
+        elif fault.kind == Kind.BUSY:
             self.keys.slow(admitted, fault.wait)
 
 
@@ -209,18 +209,15 @@ def size_of(value: Any) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def final_fault(fault: CallFault, address: str) -> Fault:
-    """Returns the exception to raise for a fault after which the call is not retried."""
-    if fault.kind == litellm_errors.OVERFLOWED:
-        return ContextLimit(fault.text)
-    if fault.kind == litellm_errors.WRONG:
-        return InputError(f"the model service refused: {fault.words}; another try does not help", address)
-    if fault.kind == litellm_errors.FILTERED:
-        return ModelLost(f"the model service does not answer this: {fault.words}; another try does not help")
-    later = "the same command tries it again"
-    if fault.kind == litellm_errors.BUSY:
-        return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.words}; {later}")
-    return ModelLost(f"no answer in {PAUSES[fault.kind].attempts} attempts: {fault.words}; {later}")
+def _final_words(fault: CallFault) -> str:
+    """Returns the service's words, and how long it was asked if it may answer later."""
+    if fault.kind == Kind.OVERFLOWED:
+        return fault.text
+    if fault.kind.ends != Ends.CALL:
+        return fault.words
+    if fault.kind == Kind.BUSY:
+        return f"too busy for {BUSY_SECONDS // 60} minutes: {fault.words}"
+    return f"no answer in {PAUSES[fault.kind].attempts} attempts: {fault.words}"
 
 
 def with_cache_marks(history: list[Record], last: int) -> list[Record]:

@@ -16,10 +16,8 @@ from typing import Any
 
 import httpx
 
-from swelab.models import OVERFLOW
 from swelab.models.chat import bounded_http
-from swelab.models.chat.litellm_errors import NO_QUOTA, error_inside
-from swelab.models.chat.served_models import broke_off
+from swelab.models.chat.error_bodies import ErrorInside, broke_off, error_inside, show_refusal
 from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
@@ -33,33 +31,6 @@ FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "co
 """Maps finish reasons of services to OpenAI's finish reasons. Any other reason becomes `stop`."""
 
 
-class ErrorInside(Exception):
-    """An error in the body of a response with status 200. `litellm_errors` treats it as an error response."""
-
-    def __init__(self, error: Record):
-        super().__init__(json.dumps({"error": error}))
-        self.headers = {"content-type": "application/json"}
-        self.status_code = _status(error)
-
-
-def _status(error: Record) -> int:
-    """Returns the HTTP status that fits an error: its code, the status that its message implies, or 502."""
-    code = str(error.get("code") or error.get("status") or "")
-    if code.isdigit() and 400 <= int(code) < 600:
-        return int(code)
-    words = json.dumps(error)
-    return next((status for status, kind in _KINDS if kind.search(words)), 502)
-
-
-_KINDS = [
-    (402, NO_QUOTA),
-    (401, re.compile(r"api[_ ]?key|unauthorized|authenticat|permission", re.I)),
-    (429, re.compile(r"rate.?limit|request limit|too many requests", re.I)),
-    (400, re.compile(f"invalid|{OVERFLOW.pattern}", re.I)),
-    (503, re.compile(r"overloaded|unavailable|capacity", re.I)),
-]
-
-
 @cache
 def client() -> httpx.Client:
     """Returns the HTTP client of all hosted models. It is created at the first call, with the proxies set at
@@ -68,19 +39,6 @@ def client() -> httpx.Client:
     hooks = found.event_hooks
     found.event_hooks = {**hooks, "response": [*hooks["response"], show_refusal]}
     return found
-
-
-def show_refusal(response: httpx.Response) -> None:
-    """Corrects the status of a response with status 200 that contains only an error. Otherwise client
-    libraries would lose the service's message."""
-    if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
-        response.read()
-        try:
-            told = response.json()
-        except ValueError:
-            return
-        if error := error_inside(told):
-            response.status_code = _status(error)
 
 
 @cache
@@ -155,8 +113,7 @@ def _choice(choice: SimpleNamespace) -> SimpleNamespace:
         raise TypeError("no message")
     reason, content = getattr(choice, "finish_reason", None), getattr(choice.message, "content", None)
     if broke_off(reason):
-        error = getattr(choice, "error", None)
-        raise ErrorInside(vars(error) if error else {"message": f"the answer broke off ({reason})"})
+        raise ErrorInside({"message": f"the answer broke off ({reason})"})
     if content is not None and not isinstance(content, str):
         raise TypeError(f"content is a {type(content).__name__}")
     message = choice.message

@@ -6,40 +6,29 @@ InputError is raised. Models that cost money are in `hosted`.
 """
 
 import json
-import re
 import time
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models import OVERFLOW, ContextLimit, ModelLost, ServingError
+from swelab.models import ModelLost, ServingError
 from swelab.models.billing.paid_turns import request_message
 from swelab.models.billing.prices import TokenCounts
+from swelab.models.chat.error_bodies import broke_off, message_in, show_refusal
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
+from swelab.models.service_words import Ends, Kind, final_fault, judge, was_answered
 from swelab.models.serving.server import Endpoint
 from swelab.patience import SERVED, Patience, repeat, retry_after
-from swelab.records import InputError, Record, shorten
+from swelab.records import Record, shorten
 from swelab.records.training_records import ToolCall
 
 if TYPE_CHECKING:
     import openai  # takes a second of CPU to load; scripted policies do not need it
 
 ANSWER_SECONDS = 900
-_GIVEN_UP = re.compile(
-    r"error|abort|cancel|fail|time_?out|interrupt|insufficient|overload|unavailable|disconnect|expire|preempt"
-    r"|shut_?down|kill",
-    re.I,
-)
-
 Given = TypeVar("Given")
-
-
-def broke_off(reason: Any) -> bool:
-    """Returns whether an answer's finish reason means that the service gave up before the end. Services use
-    different words for this (`error`, `network_error`, `aborted`)."""
-    return bool(_GIVEN_UP.search(str(reason)))
 
 
 class Answer(NamedTuple):
@@ -77,7 +66,8 @@ class ChatModel(TextModel):
         """
         history = [request_message(message) for message in messages if message["role"] != "exit"]
         began = time.monotonic()
-        answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url)
+        again = was_answered(history)
+        answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url, again)
         facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}
         seconds = round(time.monotonic() - began, 3)
         return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
@@ -90,7 +80,8 @@ def client(url: str, api_key: str) -> "openai.OpenAI":
 
     base = url.rstrip("/")
     base = base if base.endswith("/v1") else f"{base}/v1"
-    return openai.OpenAI(base_url=base, api_key=api_key or "none", timeout=ANSWER_SECONDS, max_retries=0)
+    hooked = openai.DefaultHttpxClient(timeout=ANSWER_SECONDS, event_hooks={"response": [show_refusal]})
+    return openai.OpenAI(base_url=base, api_key=api_key or "none", max_retries=0, http_client=hooked)
 
 
 def read(response: Any) -> Answer:
@@ -114,34 +105,36 @@ def read(response: Any) -> Answer:
         raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None
 
 
-def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
+def persist(
+    ask: Callable[[], Given], alive: Callable[[], bool], address: str, answered: bool = False
+) -> Given:
     """Calls `ask` until a call succeeds.
 
-    Stops at a permanent fault, after the last attempt, or if the server is not `alive`.
+    Stops at a permanent fault, after the last attempt, or if the server is not `alive`. answered: see
+    `service_words.judge`.
 
-    Raises ServingError if our server has ended, and ModelLost if all attempts failed. Raises InputError if
-    the service refuses the key, the model's name or the settings. Raises ContextLimit.
+    Raises ServingError if our server has ended, and ModelLost if all attempts failed or the service refuses
+    this conversation. Raises InputError if the service refuses the key, the model's name or the settings.
+    Raises ContextLimit.
     """
     import openai
 
     patience = Patience(SERVED)
 
     def pause(error: Exception) -> float | None:
-        if not is_passing(error) or not alive():
+        if _kind(error, answered).ends != Ends.CALL or not alive():
             return None
         return patience.next_pause(wish=min(_wish(error), SERVED.longest))
 
     try:
         return repeat(ask, Exception, pause)
     except (openai.OpenAIError, json.JSONDecodeError) as error:
-        text = shorten(_reason(error))
+        text, kind = shorten(_reason(error)), _kind(error, answered)
         if not alive():
             raise ServingError(f"the model server at {address} has ended: {text}") from None
-        if is_passing(error):
-            raise ModelLost(f"no answer in {SERVED.attempts} attempts: {text}") from None
-        if OVERFLOW.search(str(error)):
-            raise ContextLimit(text) from None
-        raise InputError(f"the model service refused: {text}", address) from None
+        if kind.ends == Ends.CALL:
+            text = f"no answer in {SERVED.attempts} attempts: {text}"
+        raise final_fault(kind, text, address) from None
 
 
 def _wish(error: Exception) -> float:
@@ -151,17 +144,16 @@ def _wish(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the service's error message if the body has the usual form, otherwise the error's text."""
-    body = getattr(error, "body", None)
-    return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
+    """Returns the service's error message if the response has one, otherwise the error's text."""
+    response = getattr(error, "response", None)
+    return message_in(response.text) if response is not None else str(error)
 
 
-def is_passing(error: BaseException) -> bool:
-    """Returns whether the same request may succeed later. Such faults are connection errors, timeouts, the
-    statuses 408, 409, 429 and 5xx, and responses that are not JSON."""
+def _kind(error: Exception, answered: bool) -> Kind:
+    """Returns the kind of a fault. Connection errors, timeouts and responses that are not JSON may pass."""
     import openai
 
-    if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):
-        return True
-    status = getattr(error, "status_code", None) or 0
-    return isinstance(error, openai.OpenAIError) and (status in (408, 409, 429) or status >= 500)
+    if isinstance(error, openai.APIStatusError):
+        return judge(error.status_code, error.response.text, answered=answered)
+    passes = isinstance(error, openai.APIConnectionError | json.JSONDecodeError)
+    return Kind.PASSING if passes else Kind.WRONG

@@ -7,6 +7,8 @@ from swelab.agents import mini
 from swelab.agents.exit_status import MINI, SWE_AGENT, mini_end, swe_agent_end
 from swelab.outcomes import FINAL_ROLLOUTS, RolloutEnd
 
+LONG = "Input length (70001 tokens) exceeds the maximum allowed length (53682 tokens)."
+
 
 def mini_info(status="LimitsExceeded", calls=3, cost=0.5, **limits):
     stats = {"api_calls": calls, "instance_cost": cost}
@@ -31,6 +33,12 @@ def mini_info(status="LimitsExceeded", calls=3, cost=0.5, **limits):
         (mini_info("RepeatedFormatError"), "malformed"),
         (mini_info("ContextWindowExceededError"), "context_limit"),
         (mini_info("CalledProcessError"), "sandbox_lost"),
+        (mini_info("BadRequestError") | {"exception_str": f"OpenAIException - {LONG}"}, "context_limit"),
+        (
+            mini_info("BadRequestError") | {"traceback": f"Traceback:\n  a\nb.BadRequestError: {LONG}\n"},
+            "context_limit",
+        ),
+        (mini_info("BadRequestError") | {"exception_str": "messages.2: text is empty"}, "model_lost"),
     ],
 )
 def test_how_mini_ended(info, end):

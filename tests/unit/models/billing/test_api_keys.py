@@ -8,8 +8,8 @@ import pytest
 
 from swelab.models.billing import api_keys
 from swelab.models.billing.api_keys import Key, KeyRing, read_keys
-from swelab.models.chat import litellm_errors
 from swelab.models.chat.litellm_errors import read_fault
+from swelab.models.service_words import Kind
 from swelab.records import InputError
 from tests.contract.attacks import PATIENCE
 
@@ -135,14 +135,14 @@ def wrapped(cause):
 
 def test_faults_are_read_from_the_exchange_behind_an_exception():
     told = read_fault(wrapped(Vendor("slow \x1b[31m secret-7 " * 40)), "secret-7")
-    assert (told.kind, told.wait, told.charged) == (litellm_errors.BUSY, 3, False)
+    assert (told.kind, told.wait, told.charged) == (Kind.BUSY, 3, False)
     assert len(told.text) < 220 and "secret-7" not in told.text and "\x1b" not in told.text
     for cause, kind, charged in (
-        (httpx.ConnectError("refused"), litellm_errors.PASSING, False),
-        (httpx.PoolTimeout("full"), litellm_errors.PASSING, False),
-        (httpx.ReadTimeout("stall"), litellm_errors.UNSURE, True),
-        (httpx.RemoteProtocolError("cut"), litellm_errors.UNSURE, True),
-        (KeyError("usage"), litellm_errors.UNSURE, True),
+        (httpx.ConnectError("refused"), Kind.PASSING, False),
+        (httpx.PoolTimeout("full"), Kind.PASSING, False),
+        (httpx.ReadTimeout("stall"), Kind.UNSURE, True),
+        (httpx.RemoteProtocolError("cut"), Kind.UNSURE, True),
+        (KeyError("usage"), Kind.UNSURE, True),
     ):
         found = read_fault(wrapped(cause), None)
         assert (found.kind, found.charged) == (kind, charged), cause
@@ -151,14 +151,14 @@ def test_faults_are_read_from_the_exchange_behind_an_exception():
 @pytest.mark.parametrize(
     "status, body, kind",
     [
-        (500, "rate limit", litellm_errors.PASSING),
-        (504, "", litellm_errors.UNSURE),
-        (403, "credit balance is too low", litellm_errors.QUOTA),
-        (403, "not allowed", litellm_errors.KEY),
-        (400, "You have reached your specified API usage limits.", litellm_errors.QUOTA),
-        (400, "This model's maximum context length is 8192 tokens.", litellm_errors.OVERFLOWED),
-        (422, "temperature", litellm_errors.WRONG),
-        (301, "moved", litellm_errors.WRONG),
+        (500, "rate limit", Kind.PASSING),
+        (504, "", Kind.UNSURE),
+        (403, "credit balance is too low", Kind.QUOTA),
+        (403, "not allowed", Kind.KEY),
+        (400, "You have reached your specified API usage limits.", Kind.QUOTA),
+        (400, "This model's maximum context length is 8192 tokens.", Kind.OVERFLOWED),
+        (422, "temperature", Kind.WRONG),
+        (301, "moved", Kind.WRONG),
     ],
 )
 def test_a_status_and_its_words_tell_the_kind(status, body, kind):

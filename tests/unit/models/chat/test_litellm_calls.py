@@ -2,10 +2,9 @@
 
 import pytest
 
-from swelab.models.chat import litellm_errors as faults
-from swelab.models.chat.hosted import final_fault
 from swelab.models.chat.litellm_calls import complete
-from swelab.models.chat.litellm_errors import read_fault
+from swelab.models.chat.litellm_errors import CallFault, read_fault
+from swelab.models.service_words import Kind, final_fault
 from tests.json_service import json_service
 
 SERVICES = """amazon_nova anthropic anthropic_text azure_ai bedrock_mantle cloudflare cohere cohere_chat
@@ -29,9 +28,9 @@ def fault_of(model, url):
 def test_an_error_inside_an_answer_is_the_services_own(model, monkeypatch):
     monkeypatch.setenv("AZURE_API_VERSION", "2024-10-21")
     for error, kind, status in (
-        ({"message": "Insufficient credits", "code": 402}, faults.QUOTA, 402),
-        ({"message": "No auth credentials found", "code": 401}, faults.KEY, 401),
-        ({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, faults.BUSY, 429),
+        ({"message": "Insufficient credits", "code": 402}, Kind.QUOTA, 402),
+        ({"message": "No auth credentials found", "code": 401}, Kind.KEY, 401),
+        ({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, Kind.BUSY, 429),
     ):
         with json_service(lambda path, headers, body, error=error: (200, {"error": error})) as service:
             fault = fault_of(model, service.url)
@@ -41,10 +40,10 @@ def test_an_error_inside_an_answer_is_the_services_own(model, monkeypatch):
 @pytest.mark.parametrize("model", ["cohere/y", "cohere_chat/y", "anthropic/y", "ollama/y"])
 def test_a_service_s_own_words_tell_the_kind(model):
     for status, body, kind in (
-        (400, "too many tokens: size limit exceeded by 11326 tokens", faults.OVERFLOWED),
-        (401, "invalid api token", faults.KEY),
-        (429, "You are using a Trial key, which is limited to 10 API calls / minute", faults.BUSY),
-        (500, "internal server error", faults.PASSING),
+        (400, "too many tokens: size limit exceeded by 11326 tokens", Kind.OVERFLOWED),
+        (401, "invalid api token", Kind.KEY),
+        (429, "You are using a Trial key, which is limited to 10 API calls / minute", Kind.BUSY),
+        (500, "internal server error", Kind.PASSING),
     ):
         told = {"message": body}
         with json_service(lambda path, headers, _, answer=(status, told): answer) as service:
@@ -55,12 +54,12 @@ def test_a_service_s_own_words_tell_the_kind(model):
 @pytest.mark.parametrize(
     ("kind", "helps"),
     [
-        (faults.WRONG, "another try does not help"),
-        (faults.FILTERED, "another try does not help"),
-        (faults.BUSY, "the same command tries it again"),
-        (faults.UNSURE, "the same command tries it again"),
+        (Kind.WRONG, "another try does not help"),
+        (Kind.FILTERED, "another try does not help"),
+        (Kind.BUSY, "the same command tries it again"),
+        (Kind.UNSURE, "the same command tries it again"),
     ],
 )
 def test_the_line_has_the_services_words_its_code_and_whether_a_new_try_helps(kind, helps):
-    line = str(final_fault(faults.CallFault(kind, "not today", False, None, 418), "here"))
+    line = str(final_fault(kind, CallFault(kind, "not today", False, None, 418).words, "here"))
     assert "not today (HTTP 418); " in line and helps in line

@@ -9,7 +9,8 @@ from swelab import patience
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
-from swelab.models.chat.served_models import ChatModel, broke_off
+from swelab.models.chat.error_bodies import broke_off
+from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.server import Endpoint, free_port
 from swelab.patience import SERVED
 from swelab.records import InputError
@@ -154,6 +155,26 @@ def test_a_refusal_is_the_users_to_mend(service, status):
     with pytest.raises(InputError, match="refused: no such model"):
         model(service).query(ISSUE)
     assert len(service.requests) == 1
+
+
+def test_a_refusal_of_one_conversation_loses_it_alone(service):
+    service.script = [fault(403, "Content violates usage guidelines.")]
+    with pytest.raises(ModelLost, match="does not answer this: Content violates usage guidelines"):
+        model(service).query(ISSUE)
+    service.script = [fault(400, "messages.2: text content blocks must be non-empty")]
+    with pytest.raises(ModelLost, match="does not answer this: messages.2"):
+        model(service).query(
+            [*ISSUE, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+        )
+    assert len(service.requests) == 2
+
+
+def test_an_error_in_a_choice_is_the_services_own(service):
+    choice = {"finish_reason": "error", "message": {"role": "assistant", "content": ""}}
+    choice |= {"index": 0, "error": {"code": 402, "message": "no money", "metadata": {"a": "b"}}}
+    service.script = [(200, answer("")[1] | {"choices": [choice]})]
+    with pytest.raises(InputError, match="refused: no money"):
+        model(service).query(ISSUE)
 
 
 def test_an_answer_without_choices_loses_the_model(service):
