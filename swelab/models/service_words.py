@@ -150,7 +150,7 @@ def judge(status: int, words: str, *, answered: bool) -> Kind:
 
 def was_answered(history: Sequence[Record]) -> bool:
     """Returns whether the service answered an earlier turn of a conversation."""
-    return any(message["role"] == "assistant" for message in history)
+    return any(message.get("role") == "assistant" for message in history)
 
 
 def implied_status(words: str) -> int:

@@ -19,6 +19,7 @@ from swelab.models.chat.litellm_calls import complete, unsupported_settings
 from swelab.models.chat.litellm_errors import CallFault, read_fault
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
+from swelab.models.chat.turn_text import with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, was_answered
 from swelab.patience import HOSTED, UNSURE, Patience, repeat
 from swelab.records import InputError, Record
@@ -111,7 +112,7 @@ class Service:
         Raises BudgetSpent, ContextLimit, ModelLost (after all attempts), and InputError if the service
         refuses or no key is usable.
         """
-        began = time.monotonic()
+        began, history = time.monotonic(), with_texts(history)
         patiences = {kind: Patience(pauses) for kind, pauses in PAUSES.items()}
 
         def once() -> HostedAnswer:

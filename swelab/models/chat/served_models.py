@@ -18,6 +18,7 @@ from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.error_bodies import broke_off, message_in, show_refusal
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
+from swelab.models.chat.turn_text import with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, judge, was_answered
 from swelab.models.serving.server import Endpoint
 from swelab.patience import SERVED, Patience, repeat, retry_after
@@ -64,7 +65,8 @@ class ChatModel(TextModel):
         Raises FormatError if the answer does not contain one command, and ContextLimit, ModelLost,
         ServingError, InputError.
         """
-        history = [request_message(message) for message in messages if message["role"] != "exit"]
+        sent = [request_message(message) for message in messages if message["role"] != "exit"]
+        history = with_texts(sent)
         began = time.monotonic()
         again = was_answered(history)
         answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url, again)

@@ -41,8 +41,8 @@ class TextModel:
         """Returns an assistant message with its one parsed command, or with the commands of its tool calls.
 
         Raises FormatError if there is not exactly one command, or no call. The malformed turn and the reply
-        to it stay in the conversation, so that roles alternate. The calls of a malformed turn are removed but
-        its text stays, because services require an answer to each call.
+        to it stay in the conversation, so that roles alternate and its cost counts. The calls of a malformed
+        turn are removed but its text stays, because services require an answer to each call.
         """
         facts: Record = {"cost": 0.0, **extra}
         calls, text = list(tool_calls) if self.form.calls else [], content
@@ -55,8 +55,7 @@ class TextModel:
         except FormatError as error:
             facts |= {"refused_calls": calls} if self.form.calls else {}
             message["content"] = content
-            kept = [message] if content or not self.form.calls else []
-            raise FormatError(*kept, *error.messages) from None
+            raise FormatError(message, *error.messages) from None
         facts |= {"actions": actions}
         return message | {"tool_calls": calls} if self.form.calls else message
 

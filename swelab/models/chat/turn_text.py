@@ -2,6 +2,11 @@
 
 import json
 
+from swelab.records import Record
+
+EMPTY = "(no text)"
+"""The text of an answer without text, in later requests of its conversation."""
+
 
 def after_thoughts(content: str) -> str:
     """Returns a turn without the thoughts before it. Commands in thoughts do not count.
@@ -25,3 +30,15 @@ def truncate(text: str, limit: int) -> str:
 def argument_text(value: object) -> str:
     """Formats an argument of a tool call for XML: text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def with_texts(history: list[Record]) -> list[Record]:
+    """Returns a conversation in which an empty answer has the text EMPTY. Many services refuse a request with
+    an empty answer, although they gave it."""
+    return [{**each, "content": EMPTY} if _is_empty(each) else each for each in history]
+
+
+def _is_empty(message: Record) -> bool:
+    content = message.get("content")
+    blank = not content or (isinstance(content, str) and not content.strip())
+    return message.get("role") == "assistant" and blank and not message.get("tool_calls")

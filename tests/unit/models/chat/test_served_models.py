@@ -11,6 +11,7 @@ from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
 from swelab.models.chat.error_bodies import broke_off
 from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.turn_text import EMPTY
 from swelab.models.serving.server import Endpoint, free_port
 from swelab.patience import SERVED
 from swelab.records import InputError
@@ -217,9 +218,16 @@ def test_roles_alternate_in_the_agent_loop(service):
 
 
 def test_an_empty_answer_is_malformed(service):
-    service.script = [answer(None)]
-    with pytest.raises(FormatError):
-        model(service).query(ISSUE)
+    service.script = [answer(None), answer(" \n")]
+    talk = model(service)
+    with pytest.raises(FormatError) as first:
+        talk.query(ISSUE)
+    assert first.value.messages[0]["content"] == ""
+    with pytest.raises(FormatError) as second:
+        talk.query([*ISSUE, *first.value.messages])
+    talk.query([*ISSUE, *first.value.messages, *second.value.messages])
+    sent = service.requests[-1][2]["messages"]
+    assert [each["content"] for each in sent if each["role"] == "assistant"] == [EMPTY, EMPTY]
 
 
 @pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "content_filter", "end_turn"])

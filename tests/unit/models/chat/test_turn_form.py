@@ -82,3 +82,14 @@ def test_the_published_agent_takes_its_own_fence_alone_unless_its_recipe_says_ot
     assert FencedForm(loop_of(given)).parse(BASH, [], "stop") == [{"command": "ls -la"}]
     with pytest.raises(InputError, match="other_fence with form: tool"):
         loop_of(given.model_copy(update={"form": "tool"}))
+
+
+def test_a_refused_call_costs_and_counts_also_without_a_text():
+    model = TextModel(loop_of(scaffold_of("mini-swebench-tool")[1]), "toy")
+    function = {"name": "frobnicate", "arguments": "{}"}
+    with pytest.raises(FormatError) as caught:
+        model.reply("", [{"id": "c", "type": "function", "function": function}], cost=1.5)
+    turn, said = caught.value.messages
+    assert (turn["role"], turn["content"], turn["extra"]["cost"]) == ("assistant", "", 1.5)
+    assert turn["extra"]["refused_calls"][0]["function"] == function
+    assert said["role"] == "user" and "frobnicate" in said["content"]
