@@ -6,48 +6,48 @@ messages in the same way.
 
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from swelab.records import Fault, InputError, Record, read_json
+from swelab.records import InputError, Record, read_json, shorten
 from swelab.records.training_records import RowMessage, SftRow, Tool
+from swelab.sft.rows.lengths import is_trained
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
+_GENERATION = re.compile(r"\{%-?\s*generation\b")
+THOUGHTS = "<think>"
 
 
 class ChatTemplate:
-    """The chat template of a checkpoint folder."""
+    """The chat template of a checkpoint folder, rendered by transformers."""
 
     def __init__(self, folder: str | Path):
         """Raises InputError if the folder has no template or the template cannot be parsed."""
         self.path = Path(folder) / "tokenizer_config.json"
         separate = Path(folder) / "chat_template.jinja"
-        text = separate.read_text() if separate.is_file() else read_json(self.path).get("chat_template")
-        if not isinstance(text, str):
+        settings: Record = read_json(self.path) if self.path.is_file() or not separate.is_file() else {}
+        self._texts = _by_name(separate.read_text() if separate.is_file() else settings.get("chat_template"))
+        if not self._texts:
             raise InputError("no chat_template", self.path, "one that spells out tool calls")
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.filters["tojson"] = _json
-        environment.globals["raise_exception"] = _refuse
-        try:
-            self._template = environment.from_string(text)
-        except TemplateError as error:
-            raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
+        self._tokens, self._warned = _special_tokens(settings), False
+        for text in self._texts.values():
+            self._render(text, [], [])
 
     def plain(self, messages: Sequence[RowMessage], tools: Sequence[Tool]) -> list[RowMessage]:
         """Returns messages with the roles system, user and assistant, with tool calls as text.
 
-        Weights are kept. Raises InputError if the template fails, is not ChatML, omits the tools, or joins or
-        drops assistant turns.
+        Weights are kept. If the template marks what the model generates (`{% generation %}`), an assistant
+        turn without a mark gets the weight 0. Raises InputError if the template fails, is not ChatML, omits
+        the tools, or joins or drops assistant turns.
         """
-        try:
-            text = self._template.render(messages=[template_message(m) for m in messages], tools=bare(tools))
-        except (TemplateError, Fault) as error:
-            raise InputError(f"chat_template: {error}", self.path) from None
-        row_messages = [RowMessage(role=role, content=content) for role, content in _TURN.findall(text)]
+        chosen = self._texts.get("tool_use" if tools else "default") or next(iter(self._texts.values()))
+        ((text,), spans) = self._render(chosen, [[template_message(m) for m in messages]], bare(tools))
+        places = list(_TURN.finditer(text))
+        row_messages = [RowMessage.of({"role": place[1], "content": place[2]}) for place in places]
         if _TURN.sub("", text):
             raise InputError("chat_template is not ChatML", self.path, "<|im_start|>role ... <|im_end|>")
         if any(tool.function.name not in text for tool in tools):
@@ -59,22 +59,90 @@ class ChatTemplate:
         for message, turn in zip(spoken, turns):
             if "weight" in message:
                 turn.update(weight=message.weight)
+        if _GENERATION.search(chosen):
+            for turn, place in zip(row_messages, places, strict=True):
+                if turn.role == "assistant" and not self._is_marked(place, spans[0]):
+                    turn.update(weight=0)
         return row_messages
+
+    def _render(self, text: str, conversations: list[list[Record]], tools: list[Record]) -> tuple[Any, Any]:
+        """Returns (texts of the conversations, spans of each text that the model generates)."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        render: Any = render_jinja_template  # its annotations are wrong
+        asked: Record = {"tools": tools or None, "chat_template": text, **self._tokens}
+        asked |= {"return_assistant_tokens_mask": True} if _GENERATION.search(text) else {}
+        try:
+            texts, spans = render(conversations, **asked)
+            return texts, spans
+        except (TemplateError, TypeError, ValueError) as error:
+            raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
+
+    def _is_marked(self, turn: re.Match[str], spans: Iterable[tuple[int, int]]) -> bool:
+        """Returns whether the template marks a turn as generated. Prints a warning if it marks a part."""
+        start, end = turn.span(2)
+        left, place = "", start
+        for first, last in sorted(spans):
+            left += turn.string[place : max(place, min(first, end))]
+            place = max(place, min(last, end))
+        left += turn.string[place:end]
+        marked = left != turn[2]
+        if marked and left.strip() and not self._warned:
+            self._warned = True
+            text = f"the chat template marks a part of a turn as generated, without {shorten(left, 60)!r}"
+            print(f"warning: {self.path}: {text}; the whole turn is trained on", file=sys.stderr, flush=True)
+        return marked
+
+
+def _by_name(setting: Any) -> dict[str, str]:
+    """Returns the templates in the setting `chat_template` by name: a text, or a list of named texts."""
+    if isinstance(setting, str):
+        return {"default": setting}
+    rows = setting if isinstance(setting, list) else []
+    named = [row for row in rows if isinstance(row, dict) and isinstance(row.get("template"), str)]
+    return {str(row.get("name")): row["template"] for row in named}
+
+
+def _special_tokens(settings: Record) -> dict[str, str]:
+    """Returns the special tokens that a template may name, such as `eos_token`."""
+    texts = {
+        name: token.get("content") if isinstance(token, dict) else token
+        for name, token in settings.items()
+        if name.endswith("_token")
+    }
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def stripped_thoughts(messages: Sequence[RowMessage], plain: Sequence[RowMessage]) -> int:
+    """Returns the number of trained turns whose thoughts are in `messages`, but not in the template's text
+    `plain`. Some templates strip the thoughts of turns before the last message of a user."""
+    said, written = ([each for each in part if each.role == "assistant"] for part in (messages, plain))
+    return sum(
+        is_trained(after) and THOUGHTS in before.content and THOUGHTS not in after.content
+        for before, after in zip(said, written)
+    )
 
 
 class PlainRows:
-    """Converts the messages of rows to plain text. Loads the chat template at the first row with tools."""
+    """Converts the messages of rows to plain text. Loads the chat template at the first row with tools.
+    Prints one warning if the template strips thoughts of trained turns."""
 
     def __init__(self, base: str | Path):
         self.base = base
         self._template: ChatTemplate | None = None
+        self._warned = False
 
     def of(self, row: SftRow) -> list[RowMessage]:
         """Returns the row's messages in the roles system, user and assistant. Raises InputError."""
         if not row.tools:
             return row.messages
         self._template = self._template or ChatTemplate(self.base)
-        return self._template.plain(row.messages, row.tools)
+        found = self._template.plain(row.messages, row.tools)
+        if not self._warned and (count := stripped_thoughts(row.messages, found)):
+            self._warned = True
+            text = f"the chat template strips the thoughts of earlier turns ({count} in {row.instance_id})"
+            print(f"warning: {self.base}: {text}; they are not trained on", file=sys.stderr, flush=True)
+        return found
 
 
 def template_message(message: RowMessage) -> Record:
@@ -90,11 +158,3 @@ def bare(value: Any) -> Any:
     """Converts records to plain dictionaries and lists.
     A record has a default for each absent field, so a template would take the field as defined."""
     return json.loads(json.dumps(value))
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _refuse(message: str) -> None:
-    raise Fault(message)

@@ -20,7 +20,7 @@ from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS, GradeEnd
 from swelab.records import InputError, Record, line, read_records
 from swelab.records.attempt_records import UNASKED, Grade, Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow, Tool
-from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.chat_template import ChatTemplate, stripped_thoughts
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
 from swelab.sft.rows.overlong import exchanges, select_span, spans
@@ -230,6 +230,7 @@ class RowWriter:
         """Returns the conversation's length, and the messages and length of each row.
         A conversation that is too long is truncated, split or dropped."""
         plain = self._plain(written.messages, written.tools)
+        self.notes += Counter(thoughts_stripped=stripped_thoughts(written.messages, plain))
         sizes = self.tokenizer.sizes(plain)
         length, limit = self.tokenizer.measure(plain, sizes), self.selection.max_tokens
         if length.tokens <= limit:

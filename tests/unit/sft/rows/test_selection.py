@@ -51,6 +51,8 @@ Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
 {% endif %}{% endfor %}"""
 """A template that we wrote. Real models have similar ones."""
 
+STRIPS = TEMPLATE.replace("m.content", "m.content.split('</think>')[-1]")
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
@@ -227,6 +229,14 @@ def test_over_long_conversations(tmp_path, base, tokenizer, style):
     assert all(piece[:head] == whole["messages"][:head] for piece in pieces)
     built = build([row], tokenizer, **settings, max_tokens=limit, over_long="split")
     assert [found["part"] for found in built.rows()] == [[n + 1, len(pieces)] for n in range(len(pieces))]
+
+
+def test_thoughts_that_the_template_strips_are_counted(tmp_path, tokenizer):
+    thinks = acted("<think>why</think>Look.", "bash", '{"command": "ls"}')
+    row = recorded(tmp_path, trajectory([*usual()[:2], thinks, seen("x"), *usual()[2:]]))
+    for template, notes in ((TEMPLATE, {}), (STRIPS, {"thoughts_stripped": 1})):
+        write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
+        assert build([row], tokenizer, Style("tool"), ChatTemplate(tmp_path)).facts(9)["notes"] == notes
 
 
 def test_a_turn_that_never_fits_leaves_nothing(tmp_path, tokenizer):
