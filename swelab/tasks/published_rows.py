@@ -2,6 +2,7 @@
 Also converts prompt rows: rows that RL trainers make from such a set."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ from swelab.records.task_records import Task
 
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 NAMES = ("instance_id", "repo")
+IMAGES = ("image_name", "image", "docker_image")
+"""Fields in which a row may name its image. SWE-rebench and SWE-bench-Live write `docker_image`."""
 REQUIRED = (*NAMES, "patch", *LISTS)
 PROMPTS = ("prompt", "text")
 """Keys under which a prompt row may contain the prompt."""
 ROUTING = ("subset", "split", "agent_name")
 """Columns that Miles adds to the columns of an instance."""
+PHANTOMS = re.compile(r"\[ *\d+%\]")
+"""Ids in published lists that are no tests. A parser took them from pytest's progress, `PASSED [100%]`."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 
@@ -38,11 +43,11 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
         row[name] = _tests(row[name] or [], where, at + name)
     row["patch"] = row["patch"] or ""
     row["problem_statement"] = row.get("problem_statement") or prompt.text
-    for name in (*NAMES, "patch", "problem_statement", "image_name", "image", "base_commit"):
+    for name in (*NAMES, "patch", "problem_statement", *IMAGES, "base_commit"):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise InputError(f"field {at}{name} is a {type(row[name]).__name__}", where, "a string")
     image = image_name(row["instance_id"], prompt.images or images)
-    row["image_name"] = row.get("image_name") or row.get("image") or image
+    row["image_name"] = next((row[name] for name in IMAGES if row.get(name)), image)
     row.setdefault("source", "dataset")
     files = row.get("files")
     if not (isinstance(files, list) and all(isinstance(each, dict) for each in files)):
@@ -155,7 +160,7 @@ def _check_runnable(row: Record, where: str, at: str) -> None:
 
 
 def _tests(value: Any, where: str, field: str) -> list[str]:
-    """Returns a list of test ids, which SWE-bench writes as a JSON string."""
+    """Returns a list of test ids, which SWE-bench writes as a JSON string. Omits PHANTOMS."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -163,4 +168,4 @@ def _tests(value: Any, where: str, field: str) -> list[str]:
             raise InputError(f"field {field} is no JSON list", where, "a list of test ids") from None
     if not isinstance(value, list) or not all(isinstance(test, str) and test for test in value):
         raise InputError(f"field {field} is no list of strings", where, "a list of test ids")
-    return value
+    return [test for test in value if not PHANTOMS.fullmatch(test)]

@@ -166,3 +166,18 @@ def test_a_column_that_is_named_as_one_of_ours_does_not_count(files):
 def test_a_column_of_another_type_is_one_line():
     with pytest.raises(InputError, match="rows.jsonl:1 .own__pack-7.: a field of another type"):
         read_row(INSTANCE | {"null_run": ["x"]}, "rows.jsonl:1")
+
+
+def test_what_pytest_says_of_its_progress_is_no_test():
+    listed = json.dumps(["tests/test_m.py::test_1[5%]", "[100%]", "[  3%]"])
+    task = read_row(INSTANCE | {"PASS_TO_PASS": listed}, "row")
+    assert task.PASS_TO_PASS == ["tests/test_m.py::test_1[5%]"]
+
+
+def test_the_image_is_the_row_s_own():
+    names = {"docker_image": "a/c:1"}
+    assert read_row(INSTANCE | names, "row").image_name == "a/c:1"
+    assert read_row(INSTANCE | names | {"image_name": "a/b:1"}, "row").image_name == "a/b:1"
+    assert read_row(INSTANCE, "row").image_name == "swebench/sweb.eval.x86_64.own_1776_pack-7:latest"
+    with pytest.raises(InputError, match="field docker_image is a int"):
+        read_row(INSTANCE | {"docker_image": 7}, "row")
