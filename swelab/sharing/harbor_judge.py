@@ -23,6 +23,10 @@ STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 GOOD = {"FAIL_TO_PASS": {"PASSED"}, "PASS_TO_PASS": {"PASSED", "XFAIL"}}
 START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
 MOST_BYTES = 64 << 20
+TERMINAL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]+[0-~]|\x1b[=>78]"
+)
+"""The pattern of `swelab.files.text_lines`, for older versions of Python too."""
 
 
 def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
@@ -84,7 +88,9 @@ def pytest_statuses(log: str) -> dict[str, str]:
 
 
 def statuses(log: str, parser: str) -> dict[str, str]:
-    """Maps each test to its status. Uses the task's own log parser if `parser` names one."""
+    """Maps each test to its status, without colours and other codes for a terminal. Uses the task's own log
+    parser if `parser` names one."""
+    log = TERMINAL.sub("", log)
     if not parser:
         return pytest_statuses(log)
     found: dict[str, str] = runpy.run_path(str(HERE / "parser.py"))[parser](log, None)
@@ -92,10 +98,13 @@ def statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def of(test: str, status: dict[str, str]) -> set[str]:
-    """Returns the statuses of a listed test. If the test id is truncated at a space, several tests may
-    match."""
+    """Returns the statuses of a listed test. Its id may be truncated at a space, in the log or in the list.
+    Then several tests may match."""
     if test in status:
         return {status[test]}
+    cut = test.partition(" ")[0]
+    if cut in status and cut.count("[") > cut.count("]"):
+        return {status[cut]}
     if test.count("[") <= test.count("]"):
         return set()
     return {found for name, found in status.items() if name.startswith(test)}

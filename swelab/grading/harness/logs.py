@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from swelab.files.text_lines import without_terminal_codes
 from swelab.grading.harness.parsers import registry
 from swelab.records import InputError, Record
 from swelab.records.attempt_records import TestVerdicts
@@ -41,10 +42,6 @@ SUITE_RAN = re.compile(
 No part of the pattern is tried twice at the same place, so the time is linear in the log's length.
 """
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
-_TERMINAL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]|\x1b[=>78]"
-)
-"""Terminal control sequences (ECMA-48): colours, erased lines, links, character sets."""
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 _LINES = {
@@ -63,8 +60,9 @@ _MEANS = {"ok": "PASSED", "PASS": "PASSED", "FAIL": "FAILED", "SKIP": "SKIPPED",
 def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
     """Returns the status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id.
 
-    Raises InputError if the parser is unknown.
+    Terminal codes, such as colours, are no part of the log. Raises InputError if the parser is unknown.
     """
+    log = without_terminal_codes(log)
     if parser == VERBOSE_PARSER:
         found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
         return {match[1]: match[2] for match in found if match}
@@ -128,10 +126,9 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Returns the status by test id from the text between the benchmark's markers.
 
     If a marker occurs more than once, swebench reads up to the first end marker. In that case a test counts
-    as passed only if it also passed in the text up to the last end marker. Terminal codes, such as colours,
-    are removed first. Raises InputError if the parser is unknown.
+    as passed only if it also passed in the text up to the last end marker. Raises InputError if the parser is
+    unknown.
     """
-    log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
     by_test = statuses(whole, parser)
     first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.configs.kinds.repo import GitRepo, PypiRepo
-from swelab.files.text_lines import lines_of
+from swelab.files.text_lines import lines_of, without_terminal_codes
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest, shorten, typed
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
+from swelab.tasks.forge.whole_ids import is_whole, with_whole_ids
 
-VERSION = 1
+VERSION = 2
 """Part of every journal key. Increase this number if the same candidate could get another verdict."""
 
 LOG_BYTES = 16 << 20
@@ -49,8 +50,9 @@ class Repository:
     """A clean tree, and facts about its tests.
 
     passed: ids of tests that pass in both runs on the clean code, in the log's order. unstable: number of
-    other tests, except tests that are skipped in both runs. If the log parser truncates the id of a test, the
-    test counts as unstable. seconds: wall time of the slower clean run. compiled: output of PACK, or b"".
+    other tests, except tests that are skipped in both runs. If the id of a test is still truncated after
+    `with_whole_ids`, the test counts as unstable. seconds: wall time of the slower clean run. compiled:
+    output of PACK, or b"".
     """
 
     name: str
@@ -196,8 +198,8 @@ class Validator:
             except SandboxLost:
                 if attempt + 1 == ATTEMPTS:
                     raise
-        log = result.output.decode("utf-8", "replace")
-        status = self.statuses(log, repo.recipe.log_parser)
+        log = without_terminal_codes(result.output.decode("utf-8", "replace"))
+        status = with_whole_ids(log, self.statuses(log, repo.recipe.log_parser))
         ended = "timeout" if result.timed_out or result.limit == "cpu" else "limit" if result.limit else ""
         return Run(status, result.returncode, ended, result.seconds, log)
 
@@ -220,7 +222,9 @@ def _spare_rewriting(sandbox: Sandbox, compiled: bytes) -> None:
 
 def _compare_clean(runs: list[Run]) -> Record:
     ids = list(dict.fromkeys(test for run in runs for test in run.status))
-    passed = [test for test in ids if _whole(test) and all(run.status.get(test) == "PASSED" for run in runs)]
+    passed = [
+        test for test in ids if is_whole(test) and all(run.status.get(test) == "PASSED" for run in runs)
+    ]
     skipped = sum(all(run.status.get(test) == "SKIPPED" for run in runs) for test in ids)
     return {
         "passed": passed,
@@ -228,11 +232,6 @@ def _compare_clean(runs: list[Run]) -> Record:
         "seconds": round(max(run.seconds for run in runs), 3),
         "tail": " ".join(runs[0].log.split())[-200:],
     }
-
-
-def _whole(test: str) -> bool:
-    """Returns whether the log parser returned the whole test id. The parser truncates ids at a space."""
-    return "[" not in test or test.endswith("]")
 
 
 def _broken_tests(run: Run, passed: list[str]) -> list[str]:

@@ -8,11 +8,13 @@ import tomllib
 
 import pytest
 
+from swelab.grading.harness import logs
 from swelab.grading.harness.logs import PARSER_REGISTRY
 from swelab.grading.harness.spec import COMMANDS, read_spec
 from swelab.records import InputError
 from swelab.records.image_records import Images
 from swelab.records.task_records import Task
+from swelab.sharing import harbor_judge
 from swelab.sharing.harbor_export import Export, Unfit, parser_text, write_folders
 from swelab.sharing.harbor_texts import settings
 from swelab.tasks.harbor.harbor_archives import write_archives
@@ -149,3 +151,12 @@ def test_a_parser_that_goes_along_reads_as_the_harness_does(tmp_path, parser):
 def test_a_parser_that_nobody_knows_does_not_go_along():
     with pytest.raises(Unfit, match="parse_log_own, which cannot be sent along"):
         parser_text("parse_log_own")
+
+
+def test_the_judge_of_a_folder_reads_colours_and_ids_with_spaces_as_the_harness_does():
+    test = "t.py::test_a[one red apple]"
+    for log in (f"PASSED {test}\n", f"\x1b[32mPASSED\x1b[0m t.py::\x1b[1m{test[6:]}\x1b[0m\n"):
+        found = harbor_judge.statuses(log, "")
+        assert found == logs.statuses(log)
+        for listed in (test, test.partition(" ")[0]):
+            assert harbor_judge.of(listed, found) == logs.Results(found).of(listed) == {"PASSED"}

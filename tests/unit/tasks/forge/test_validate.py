@@ -102,6 +102,9 @@ def test_f():
 """
 
 
+COLOURED = "[tool:pytest]\naddopts = --color=yes\n"
+
+
 class Counted:
     """A backend that counts its sandboxes, and loses the first `lost` of them."""
 
@@ -203,13 +206,21 @@ def test_tasks_are_valid_rows_whose_bug_breaks_what_they_say(whole):
     for task in tasks:
         assert 1 <= len(task["FAIL_TO_PASS"]) <= 10
         ids = task["FAIL_TO_PASS"] + task["PASS_TO_PASS"]
-        assert len(ids) == 15 and not any(
-            "always" in test or "space" in test or "skip" in test for test in ids
-        )
-        assert task["tests_left_out"] == 2  # # one always fails, one has an id that the parser cuts
+        assert len(ids) == 16 and not any("always" in test or "skip" in test for test in ids)
+        assert "tests/test_sums.py::test_add[with space]" in ids
+        assert task["tests_left_out"] == 1  # # one always fails
         assert task["test_files"] == ["tests/test_sums.py"]
         assert task["hint"]["name"] in task["problem_statement"]
         assert task["instance_id"].startswith(f"someone__sums.aaaaaaaa.func_pm_{task['op']}__")
+
+
+def test_colours_by_the_repository_s_own_options_are_no_part_of_the_log(tmp_path, real_backend):
+    forge = Forge(tmp_path, real_backend)
+    forge.pack({"sums.py": MODULE, "tests/test_sums.py": TESTS, "setup.cfg": COLOURED})
+    repo = open_repository("sums", tmp_path / "sums.tar", tmp_path / "trees", tmp_path / "configs")
+    with Journal(forge.journal) as journal, Validator(real_backend, statuses, journal, 1) as validator:
+        validator.baseline(repo)
+    assert len(repo.passed) == 16 and repo.unstable == 1
 
 
 def test_runs_of_bugs_take_the_test_files_as_the_clean_run_rewrote_them(forge):
