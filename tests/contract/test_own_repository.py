@@ -72,8 +72,13 @@ def refused(tmp_path, recipe) -> str:
     return str(caught.value)
 
 
-def test_tasks_are_made_and_graded(own, tmp_path):
+@pytest.mark.parametrize("path_by", ["pyproject", "command"])
+def test_tasks_are_made_and_graded(own, tmp_path, path_by):
     recipe = recipe_of(own)
+    if path_by == "command":
+        (own / "pyproject.toml").unlink()
+        commit(own)
+        recipe = recipe_of(own, test_cmd="python -m pytest -o pythonpath=src -rA --tb=no -q")
     later = own / "src" / "sums.py"
     later.write_text("raise SystemExit('a later state')\n")
     commit(own)
@@ -97,6 +102,24 @@ def test_tasks_are_made_and_graded(own, tmp_path):
         statuses_of[name] = grade_prediction(task, row, bench)["status"]
     assert statuses_of["gold"] == "resolved" and statuses_of["empty"] == "empty_patch"
     assert statuses_of["forged"] == "unresolved" and statuses_of["beside"] == "tampered"
+
+
+def test_a_package_that_the_tests_cannot_import_is_told_with_what_to_write(own, tmp_path):
+    (own / "pyproject.toml").unlink()
+    commit(own)
+    recipe = recipe_of(own)
+    write_bytes(tmp_path / "sums.tar", build_repo(recipe, tmp_path / "cache"))
+    (tmp_path / "configs" / "repos").mkdir(parents=True)
+    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe.plain()))
+    subset = {"source": "forge", "repos": ["sums"], "side": "heldout", "heldout_share": 1, "limit": 1}
+    subset = recipes.complete(SUBSET, subset, "subset")
+    with pytest.raises(
+        InputError, match="No module named 'sums'.*`test_cmd: python -m pytest -o pythonpath=src "
+    ):
+        make_tasks(
+            subset, {"sums": tmp_path / "sums.tar"}, open_backend(), tmp_path / "journal.jsonl", 2, statuses,
+            tmp_path / "configs",
+        )  # fmt: skip
 
 
 def test_what_the_install_command_can_do(own, tmp_path):

@@ -18,6 +18,7 @@ from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest, shorten, typed
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
+from swelab.tasks.forge.missing_module import advice
 from swelab.tasks.forge.source import Source
 from swelab.tasks.forge.whole_ids import is_whole, with_whole_ids
 
@@ -122,8 +123,9 @@ class Validator:
         record = self.journal.get(key)
         repo.passed, repo.unstable, repo.seconds = (record[k] for k in ("passed", "unstable", "seconds"))
         if not repo.passed:
-            fault = f"no test passes on the clean code: {self._why(repo) or record['tail']}"
-            raise InputError(fault, repo.name, f"passing tests from: {repo.recipe.test_cmd}")
+            why, command = self._why(repo) or record["tail"], repo.recipe.test_cmd
+            expected = advice(why, repo.tree, command) or f"passing tests from: {command}"
+            raise InputError(f"no test passes on the clean code: {why}", repo.name, expected)
         told = f"{len(repo.passed)} tests pass on the clean code, {repo.unstable} do not or are unsteady"
         print(f"{repo.name}: {told}; {repo.seconds:.1f} s a run", file=sys.stderr)
 
