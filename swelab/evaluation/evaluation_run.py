@@ -41,6 +41,10 @@ ATTEMPTS = ("results.jsonl", "rollouts.jsonl", "visible.jsonl", "[0-9]*of[0-9]*.
 Choice = Callable[[Sequence[Task]], list[Task]]
 
 
+class BudgetEnded(Fault):
+    """Attempts wait for a higher budget."""
+
+
 def evaluate(
     plan: Plan,
     choose: Choice,
@@ -55,8 +59,9 @@ def evaluate(
     choose: selects the tasks to attempt. dry: only checks. redo: repeats the finished attempts at the chosen
     tasks. written: a function that makes the writer of the attempts' folders. Raises InputError if no row is
     usable or the folder belongs to another evaluation. Raises Fault if a check fails, or if the model's
-    service refuses requests. Raises ShardLost after printing a table if too many attempts were lost. If
-    attempts end with an error, the files contain the finished attempts.
+    service refuses requests. Raises ShardLost after printing a table if too many attempts were lost, and
+    BudgetEnded if attempts wait for a higher budget. If attempts end with an error, the files contain the
+    finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)
@@ -79,8 +84,8 @@ def evaluate(
     made, seen, fault = _attempts(plan, todo, folders)
     done = [*done, *made]
     record = write_results(plan, benchmark, tasks, done, run_time.note(), seen)
-    fault = fault or _excess(plan, done)
-    if isinstance(fault, ShardLost):
+    fault = fault or _excess(plan, done) or unpaid(done)
+    if isinstance(fault, ShardLost | BudgetEnded):
         print("\n".join(table(record)), flush=True)
     if fault:
         raise fault
@@ -112,6 +117,19 @@ def _excess(plan: Plan, done: Sequence[AttemptResult]) -> ShardLost | None:
     except ShardLost as fault:
         return fault
     return None
+
+
+def unpaid(done: Sequence[AttemptResult]) -> BudgetEnded | None:
+    """Returns the error if attempts wait for a higher budget. Otherwise returns None."""
+    waiting = [each for each in done if each.is_paused]
+    if not waiting:
+        return None
+    costs = [each.usage.cost for each in done if not (each.is_paused or each.is_lost) and each.usage.cost]
+    one = f"; an attempt costs ${sum(costs) / len(costs):.4f} on average" if costs else ""
+    return BudgetEnded(
+        f"{waiting[0].reason}; {len(waiting)} of {len(done)} attempts wait{one}: raise --budget-dollars, or "
+        "budget_dollars in the recipe, and run the same command"
+    )
 
 
 def with_archives(plan: Plan) -> Plan:

@@ -16,7 +16,7 @@ from swelab.grading.swebench_report import build_report
 from swelab.models.billing.ledger import sums_of
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.billing.prices import NANO
-from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record, write_json, write_jsonl
 from swelab.records.attempt_records import RESOLVED_BY
 from swelab.records.score_records import Score
@@ -111,7 +111,7 @@ def summary(
         **_as_before(mine, with_verdict),
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "args": plan.options,
-        "interval": rate_of_runs(_counts(mine)).interval,
+        "interval": rate_of_runs(_counts(mine)).interval if _is_attempted(mine) else None,
         "without_infra_errors": dict(rate_of_runs(_counts(with_verdict))),
         "complete": scored is not None,
         "attempts_left": len(tasks) * plan.samples - sum(not each.is_paused for each in mine),
@@ -130,6 +130,11 @@ def summary(
     }
 
 
+def _is_attempted(mine: Sequence[AttemptResult]) -> bool:
+    """Returns whether a policy attempted a task. Without an attempt there is no rate."""
+    return any(each.outcome not in LOST_ROLLOUTS for each in mine)
+
+
 def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) -> Record:
     """Returns the figures of the SWE-RL scripts, with the names that these scripts use. earlier: attempts
     that were not lost."""
@@ -138,7 +143,7 @@ def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) 
     return {
         "total": total,
         "resolved": resolved,
-        "resolve_rate": round(resolved / total, 4) if total else 0.0,
+        "resolve_rate": round(resolved / total, 4) if _is_attempted(mine) else None,
         "errors": total - len(earlier),
         "no_patch": sum(not each.model_patch for each in earlier),
         "avg_steps": round(mean([each.usage.calls for each in earlier]), 2) if earlier else 0.0,
@@ -207,14 +212,14 @@ def _dollar_totals(plan: Plan) -> Record:
 def table(record: Record) -> list[str]:
     """Formats summary.json as a Markdown table."""
     rate, rest, used = record["resolve_rate"], record["without_infra_errors"], record["usage"]
-    low, high = record["interval"] or (0, 0)
     of = f"{record['resolved']} of {record['total']}"
+    share = "no rate: nothing was attempted" if rate is None else _share(rate, record["interval"] or (0, 0))
     samples = f", {record['samples']} attempts at each" if record["samples"] > 1 else ""
     rows: list[tuple[str, Any]] = [
         *([("evaluation", record["name"])] if record.get("name") else []),
         ("model", f"`{record['model']}`"),
         ("data", f"`{Path(record['data']).name}`, {record['tasks']} tasks{samples}"),
-        ("resolved", f"{of}, {rate:.1%} [{low:.1%}, {high:.1%}]"),
+        ("resolved", f"{of}, {share}"),
     ]
     if record["errors"] and rest["interval"]:
         low, high = rest["interval"]

@@ -16,7 +16,7 @@ from swelab.evaluation.evaluation_plan import (
     scaffold_of,
     with_servers,
 )
-from swelab.evaluation.evaluation_run import IDENTITY, check_identity, forget, without_archive
+from swelab.evaluation.evaluation_run import IDENTITY, check_identity, forget, unpaid, without_archive
 from swelab.evaluation.preconditions import context, images, own_words
 from swelab.evaluation.result_files import summary, table
 from swelab.grading.grading_stage import lost_grade
@@ -68,6 +68,20 @@ def test_losses_are_told_apart_and_counted_with_words(tmp_path):
         "| lost: model_lost | 1 |", "| rows refused, not counted | 1 |", "| attempts left | 1 |",
     ):  # fmt: skip
         assert told in lines
+
+
+def test_without_an_attempt_there_is_no_rate_and_the_line_says_what_to_raise(tmp_path):
+    tasks = [make_task() | {"instance_id": name} for name in "ab"]
+    waits = [attempt(task, RolloutEnd.BUDGET_SPENT) for task in tasks]
+    found = summary(plan(tmp_path), Benchmark(tasks, {}, 2), tasks, waits, None, 3.0)
+    assert found["resolve_rate"] is None and found["interval"] is None and found["attempts_left"] == 2
+    assert "| resolved | 0 of 2, no rate: nothing was attempted |" in table(found)
+    told = str(unpaid(waits))
+    assert told.startswith("the model did not answer; 2 of 2 attempts wait: raise --budget-dollars")
+    paid = attempt(tasks[0], status="resolved")
+    paid.usage.update(cost=0.25)
+    assert "1 of 2 attempts wait; an attempt costs $0.2500 on average: raise" in str(unpaid([paid, waits[1]]))
+    assert unpaid([paid]) is None
 
 
 @pytest.mark.parametrize(
