@@ -105,13 +105,23 @@ class Forecast:
         """Estimates the seconds until the run ends. Returns None if a remaining rule has no finished job
         yet."""
         mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}
-        wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
+        wanted = +self.remaining
         if not wanted or not wanted.keys() <= mean.keys():
             return None
-        begun = sum(min(job.seconds, mean.get(job.rule, 0)) for job in jobs)
-        work = sum(count * mean[rule] for rule, count in wanted.items()) - begun
+        left = [_seconds_left(job, mean[job.rule]) for job in jobs if job.rule in wanted]
+        waiting = wanted - Counter(job.rule for job in jobs)
+        work = sum(count * mean[rule] for rule, count in waiting.items()) + sum(left)
         at_once = (self.worked + sum(job.seconds for job in jobs)) / max(elapsed, 1)
-        return max(work, 0) / max(at_once, 1)
+        return max(work / max(at_once, 1), *left, 0)
+
+
+def _seconds_left(job: Job, mean: float) -> float:
+    """Estimates the seconds until a running job ends. A job that says nothing and runs longer than the mean
+    of its rule may run for as long again as it is late."""
+    told = job.progress()
+    if told and told.left is not None:
+        return told.left
+    return abs(mean - job.seconds)
 
 
 def count_text(progress: JobProgress) -> str:

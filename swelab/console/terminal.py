@@ -183,9 +183,18 @@ class Progress:
     def _print(self, now: float) -> None:
         rate, left = self._rate(now)
         good = "" if self.good is None else f", {self.good} ok"
-        text = f"{self.label}: {self.finished}/{self.total}{good}, {rate:.1f}/s, {clock(left or 0)} left"
+        speed = "" if left is None else f", {speed_text(rate)}, {clock(left)} left"
+        text = f"{self.label}: {self.finished}/{self.total}{good}{speed}"
         self.stream.write(f"\r\x1b[K{text}" if self.live else text + "\n")
         self.stream.flush()
+
+
+def speed_text(rate: float) -> str:
+    """Formats a number per second, or per minute or hour if it is small."""
+    for unit, seconds in (("s", 1), ("min", 60)):
+        if rate * seconds >= 1:
+            return f"{rate * seconds:.1f}/{unit}"
+    return f"{rate * 3600:.1f}/h"
 
 
 def clock(seconds: float) -> str:

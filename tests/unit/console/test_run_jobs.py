@@ -96,6 +96,20 @@ def test_the_end_is_told_once_every_rule_was_seen(tmp_path, clock):
     assert again.seconds_left([running], 10) == pytest.approx((10 + 4) / 2), "two at once"
 
 
+def test_a_run_does_not_end_before_its_running_jobs(tmp_path, clock):
+    forecast, first = Forecast(tmp_path), job(tmp_path)
+    forecast.remaining.update({"grade": 2})
+    clock.now = 10
+    forecast.record_finish(first)
+    clock.now, late = 40, job(tmp_path, number=2)
+    assert forecast.seconds_left([late], 40) == pytest.approx(30), "it is 30 s late"
+    told = {"label": "grade", "done": 3, "total": 9, "good": 1, "left": 1260.0}
+    (tmp_path / "grade.progress.json").write_text(json.dumps(told))
+    assert forecast.seconds_left([late], 40) == 1260
+    clock.now = 5
+    assert forecast.seconds_left([], 40) == pytest.approx(10)
+
+
 def test_the_result_is_told_to_whom_asked_for_it(tmp_path):
     score, page = tmp_path / "verified_score.json", tmp_path / "report.html"
     assert list(result_lines(set(), tmp_path)) == []

@@ -12,7 +12,7 @@ import pytest
 
 from swelab.console import terminal
 from swelab.console.job_runs import machine_record, read_runs
-from swelab.console.terminal import Progress, clock, run_script
+from swelab.console.terminal import Progress, clock, run_script, speed_text
 from swelab.machine import this_machine
 from swelab.records import InputError
 
@@ -32,6 +32,19 @@ def test_a_log_gets_few_lines(monkeypatch):
     progress.close()
     assert stream.getvalue().splitlines()[-1].startswith("grade: 1000/1000, 500 ok, ")
     assert len(stream.getvalue().splitlines()) == 4, "one each 30 s of 100, and the last"
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"), [(12.34, "12.3/s"), (1, "1.0/s"), (0.05, "3.0/min"), (0.002, "7.2/h"), (0, "0.0/h")]
+)
+def test_a_slow_job_has_a_speed_too(rate, told):
+    assert speed_text(rate) == told
+
+
+def test_nothing_is_said_of_the_speed_before_the_first_instance():
+    stream = io.StringIO()
+    Progress(4, "grade", stream).close()
+    assert stream.getvalue() == "grade: 0/4\n"
 
 
 def test_a_terminal_gets_one_line_that_is_redrawn():
