@@ -49,10 +49,10 @@ def main() -> None:
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
     folders = collect.folders_of(args.traj_dir, args.eval_dir)
     count, dropped = collect.write_lines(collect.convert_all(convert, folders, args.workers), output)
-    reasons = dict(sorted(dropped.items()))
+    reasons = {reason: vars(each) for reason, each in dropped.items()}
     facts = {"folders": len(folders), "rows": count, "dropped": reasons}
     write_json(output.with_suffix(".manifest.json"), facts)
-    told = "".join(f"; {number} dropped: {reason}" for reason, number in reasons.items())
+    told = "".join(f"; {d.count} dropped: {reason} (first {d.first})" for reason, d in dropped.items())
     print(f"{len(folders)} folders, {count} rows in {output}{told}", file=sys.stderr)
 
 

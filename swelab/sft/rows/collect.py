@@ -3,12 +3,14 @@ Memory is constant and the order of the rows is stable."""
 
 import json
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.recipes import read_yaml
@@ -20,8 +22,24 @@ from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 
 CHUNK = 16
 """Number of folders that a worker converts at a time."""
-Line = tuple[bytes, str]
-"""Result of a folder: (row as a line of JSON Lines, ''), or (b'', reason) if the folder gives no row."""
+
+
+class Line(NamedTuple):
+    """Result of a folder. row: a line of JSON Lines, or b'' if the folder gives no row. reason: why it gives
+    none. where: the folder, and the part of its conversation that does not fit."""
+
+    row: bytes
+    reason: str = ""
+    where: str = ""
+
+
+@dataclass
+class Drops:
+    """The folders that gave no row for one reason. first: the first of them, and the part of its conversation
+    that does not fit."""
+
+    count: int
+    first: str
 
 
 def folders_of(traj_dir: Path, eval_dir: Path) -> list[str]:
@@ -44,9 +62,9 @@ def _names(folder: Path, holds: str) -> list[str]:
 def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
     """Converts one folder to the row that collect_trajs would write, byte for byte."""
     try:
-        return compat_row(traj_dir, eval_dir, folder, style, system), ""
+        return Line(compat_row(traj_dir, eval_dir, folder, style, system))
     except Lossy as loss:
-        return b"", str(loss)
+        return Line(b"", str(loss), folder)
 
 
 def is_resolved(report: Path, folder: str) -> bool:
@@ -68,18 +86,18 @@ def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Lin
     path = traj_dir / folder / f"{folder}{SWE_AGENT}"
     try:
         if not is_resolved(eval_dir / folder / "report.json", folder):
-            return b"", "unresolved"
+            return Line(b"", "unresolved", folder)
         recording = read_recording(path if path.is_file() else path.with_name(folder + MINI))
         written = write_conversation(recording, style)
     except Unfit as unfit:
-        return b"", str(unfit)
+        return Line(b"", str(unfit), ": ".join(filter(None, (folder, unfit.where))))
     except Broken as broken:
-        return b"", str(broken).partition(":")[0].replace(" ", "_")
+        return Line(b"", str(broken).partition(":")[0].replace(" ", "_"), folder)
     row = {"messages": written.messages, "instance_id": folder, "resolved": True}
     row |= {"tools": written.tools} if written.tools else {}
     model, name = recording.info.get("model"), f"{folder}.{run_hash(str(traj_dir))}"
     row |= {"model": model or "", "traj_id": name, "patch": recording.model_patch}
-    return line(row), ""
+    return Line(line(row))
 
 
 def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]:
@@ -107,19 +125,22 @@ def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers:
         raise InputError("a worker process ended early", expected="memory for one folder each") from None
 
 
-def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
-    """Writes the rows atomically. Returns (number of rows, number of dropped folders per reason).
+def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, dict[str, Drops]]:
+    """Writes the rows atomically. Returns (number of rows, the dropped folders by reason).
     Raises InputError if there is no row; `output` is then unchanged."""
-    dropped: Counter[str] = Counter()
+    dropped: dict[str, Drops] = {}
     count = 0
     with atomic(output) as stream:
-        for text, reason in lines:
-            stream.write(text)
-            count += not reason
-            dropped.update([reason] if reason else [])
+        for each in lines:
+            stream.write(each.row)
+            count += not each.reason
+            if each.reason:
+                dropped.setdefault(each.reason, Drops(count=0, first=each.where)).count += 1
+        dropped = dict(sorted(dropped.items()))
         if not count:
-            why = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items()))
-            raise InputError(f"no row comes of {dropped.total()} folders ({why})", output)
+            total = sum(each.count for each in dropped.values())
+            why = ", ".join(f"{each.count} {reason}" for reason, each in dropped.items())
+            raise InputError(f"no row comes of {total} folders ({why})", output)
     return count, dropped
 
 

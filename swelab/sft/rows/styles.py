@@ -36,7 +36,11 @@ DEFINED = {
 
 class Unfit(Exception):
     """Raised for a conversation that cannot become a row.
-    The message is the reason under which the conversation is counted."""
+    The message is the reason under which the conversation is counted. where: the part that does not fit."""
+
+    def __init__(self, reason: str, where: str = ""):
+        super().__init__(reason)
+        self.where = where
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,9 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool
     fault = turn.fault or fault
     if fault and not turn.demonstration:
         if style.malformed_turns == "drop":
-            raise Unfit("malformed_turn" if fault == "refused" else fault)
+            names = ", ".join(call.name for call in turn.calls)
+            where = f"message {len(written.messages)}" + (f" calls {names}" if names else "")
+            raise Unfit("malformed_turn" if fault == "refused" else fault, where)
         written.notes[f"{fault}_{'masked' if style.malformed_turns == 'mask' else 'kept'}"] += 1
     if turn.failed and style.failed_turns == "mask":
         written.notes["failed_masked"] += 1

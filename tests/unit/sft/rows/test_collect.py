@@ -60,17 +60,19 @@ def test_whole_conversations_of_resolved_runs(runs):
     assert rows["plain"]["patch"] == PATCH and rows["plain"]["model"] == "expert/one"
     assert parse_xml(rows["plain"]["messages"][-1]["content"]).name == "submit"
     assert parse_xml(rows["bench"]["messages"][-1]["content"]).name == "submit"  # the limit lost nothing
-    dropped = {
-        "no_report": 1,
-        "not_JSON": 1,
-        "cannot_be_read": 1,
-        "unreadable_call": 1,
-        "unreadable_report": 1,
-        "unresolved": 1,
+    first = {
+        "cannot_be_read": "empty",
+        "no_report": "ungraded",
+        "not_JSON": "cut",
+        "unreadable_call": "unreadable: message 2 calls bash",
+        "unreadable_report": "misgraded",
+        "unresolved": "unresolved",
     }
+    dropped = {reason: {"count": 1, "first": where} for reason, where in first.items()}
     facts = read_json(runs / "out" / "run1.xml.manifest.json")
     assert facts == {"folders": 9, "rows": 3, "dropped": dropped}
-    assert "1 dropped: unreadable_call" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "; 1 dropped: unreadable_call (first unreadable: message 2 calls bash)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_options(runs):
@@ -125,7 +127,7 @@ def test_faults_are_one_line(runs):
 
 def test_order_and_a_lost_process(tmp_path):
     names = [f"i{number:03d}" for number in range(100)]
-    assert [text for text, _ in convert_all(_named, names, 2)] == [name.encode() for name in names]
+    assert [row for row, _ in convert_all(_named, names, 2)] == [name.encode() for name in names]
     with pytest.raises(InputError, match="a worker process ended early"):
         list(convert_all(_killed, names, 2))
 
