@@ -2,12 +2,14 @@
 Memory holds only a verdict and a hash for each instance."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from swelab.console.terminal import Progress
 from swelab.files.json_streams import Spool, object_items
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.journal import read_journal
@@ -65,13 +67,16 @@ class TrailStage:
         return read_kept(self.path("tasks") or "", self.path("lock"))
 
 
-def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]:
-    """Yields a finding for each edited row, and for each value that differs when it is recomputed.
-    Stages with withheld files are skipped."""
+def check_numbers(
+    trail: Trail, verification: Verification, done: Callable[[], object] = lambda: None
+) -> Iterator[Finding]:
+    """Yields a finding for each edited row, and for each value that differs when it is recomputed. Calls
+    `done` after each stage. Stages with withheld files are skipped."""
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
         if (again := CHECKS.get(stage.rule)) and not files & verification.withheld.keys():
             yield from _guard(next(iter(stage.outputs)), again(TrailStage(stage), verification))
+        done()
 
 
 def _guard(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -105,10 +110,15 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 
 def _check(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
-    """Returns (findings, table). The findings are those about the trail and `further`, without duplicates."""
-    verification = Verification.here()
-    checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
-    found = list(dict.fromkeys(chain(*checks, further)))
+    """Returns (findings, table). The findings are those about the trail and `further`, without duplicates.
+    Prints its progress, because many files take minutes."""
+    verification, count = Verification.here(), len(trail.stages)
+    print(f"verify: the files and then the numbers of {count} stages", file=sys.stderr, flush=True)
+    progress = Progress(2 * count, "verify", quiet_seconds=10)
+    files = check_files(trail, verification, progress.done)
+    numbers = check_numbers(trail, verification, progress.done)
+    found = list(dict.fromkeys(chain(files, check_recipes(trail.stages), numbers, further)))
+    progress.close()
     return found, summary(trail, verification, found)
 
 

@@ -5,7 +5,7 @@ the file was made from a version of an input that differs from the present versi
 file has changed since. number: a value differs when it is recomputed from its rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,11 @@ class Verification:
         return self.digests[path]
 
 
-def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
-    """Yields the files that were edited, are missing, or are older than their inputs."""
+def check_files(
+    trail: Trail, verification: Verification, done: Callable[[], object] = lambda: None
+) -> Iterator[Finding]:
+    """Yields the files that were edited, are missing, or are older than their inputs. Calls `done` after each
+    stage."""
     for name, fault in trail.faults.items():
         yield Finding("missing", name, fault.removeprefix(f"{name}: "))
     for manifest, stage in trail.stages.items():
@@ -80,6 +83,7 @@ def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
         for path, read in trail.inputs(manifest):
             if finding := _of_input(trail, manifest, path, read, verification):
                 yield finding
+        done()
 
 
 def remedy(path: str) -> str:

@@ -66,6 +66,9 @@ def test_all_holds_wherever_the_clone_lies_and_whatever_touched_its_files(root):
 def test_the_script(root):
     done = run_python("-m", "scripts.verify", root / SCORE)
     assert done.returncode == 0 and done.stdout.endswith("all hold\n"), done.stdout + done.stderr
+    first, last = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]
+    count = int(first.removeprefix("verify: the files and then the numbers of ").partition(" ")[0])
+    assert last.startswith(f"verify: {2 * count}/{2 * count}")
     edit_rows(root / GRADES, win)
     done = run_python("-m", "scripts.verify", root / SCORE)
     assert done.returncode == 1 and f"edited   {GRADES}: not what grade wrote" in done.stdout, done.stdout

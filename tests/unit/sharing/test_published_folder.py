@@ -226,7 +226,9 @@ def test_what_does_not_hold_or_is_there_already_is_refused(published, tmp_path):
     assert done.returncode == 2 and "folder exists already" in done.stderr and "Traceback" not in done.stderr
     (there / "results/sft/demo/checkpoint/model.safetensors").write_bytes(b"other")
     done = run_python("-m", "scripts.publish", there / SCORE, "--to", tmp_path / "new")
-    assert done.returncode == 2 and "does not hold" in done.stderr and done.stderr.count("\n") == 1
+    *progress, fault = done.stderr.splitlines()
+    assert done.returncode == 2 and fault.startswith("error: ") and "does not hold" in fault
+    assert all(line.startswith("verify: ") for line in progress)
     assert not (tmp_path / "new").exists()
 
 
