@@ -9,6 +9,7 @@ of a pair at once, without chunks. Then a logit takes 2 s + 4 bytes.
 """
 
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from pathlib import Path
 from swelab import machine
 from swelab.checks.finding import Finding, catch, fix, wrong
 from swelab.checks.memory import BYTES, Memory, estimate
-from swelab.configs.kinds.sft import Lora, Sft, Train
+from swelab.configs.kinds.sft import Job, Lora, Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
 from swelab.machine import GIB, gib
@@ -171,9 +172,20 @@ def _memory(training: Training) -> Iterator[Finding]:
     if job.gpus and needs.total > job.gpu_gb * GIB:
         what = f"about {a_rank(needs)}"
         yield wrong(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
-    if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
+    room, name = memory_of(job)
+    if not job.gpus and job.ranks * needs.total > room:
         what = f"{job.ranks} × about {a_rank(needs)}"
-        yield wrong(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
+        wanted = math.ceil(job.ranks * needs.total / (1 << 20))
+        yield wrong(what, "memory", f"at most {name}; `job: {{mem_mb: {wanted}}}` asks for enough")
+
+
+def memory_of(job: Job) -> tuple[int, str]:
+    """Returns (bytes of memory that a training without GPUs gets, their name). Without SLURM, a recipe that
+    does not set job.mem_mb gets what this machine has free."""
+    room, name = job.mem_mb << 20, f"job.mem_mb = {job.mem_mb} MB"
+    if "mem_mb" in job.model_fields_set or shutil.which("sbatch"):
+        return room, name
+    return max((room, name), (machine.memory()[0], f"the {gib(machine.memory()[0])} that are free here"))
 
 
 OF_THE_BASE = (_weights, _model, _tokenizer, _conversations)

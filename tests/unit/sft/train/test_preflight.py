@@ -17,7 +17,16 @@ from swelab.files.weights import check_weights, header
 from swelab.machine import GIB
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
-from swelab.sft.train.preflight import Training, adapter_weights, disk_bytes, findings, longest, rank_memory
+from swelab.sft.train import preflight
+from swelab.sft.train.preflight import (
+    Training,
+    adapter_weights,
+    disk_bytes,
+    findings,
+    longest,
+    memory_of,
+    rank_memory,
+)
 from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
 from tests.toy_checkpoint import TEMPLATE, conversations, make_checkpoint
@@ -187,7 +196,7 @@ SETTINGS = {
     "a GPU that is not asked for": ({"train": {"device": "cuda"}}, "job.gpus is 0"),
     "fewer rows than a step": ({"train": {"batch_size": 16}}, "at least the 16"),
     "a GPU that is too small": ({"job": {"gpus": 1, "gpu_gb": 0.001}}, "job.gpu_gb = 0.001 GiB"),
-    "too little memory": ({"job": {"mem_mb": 1}}, "job.mem_mb = 1 MB"),
+    "too little memory": ({"job": {"mem_mb": 1}}, "job.mem_mb = 1 MB; `job: {mem_mb: "),
 }
 
 
@@ -210,6 +219,25 @@ def test_every_row_is_checked_not_only_the_first_ones(folder):
     for trainer in ("torchtune", "trl"):
         (found,) = faults(training(folder, trainer=trainer))
         assert found.startswith(f"{rows[-1]['instance_id']}: the chat template's text is not")
+
+
+@pytest.mark.parametrize(
+    ("job", "cluster", "free", "mib"),
+    [
+        ({}, None, 24 << 30, 24 << 10),
+        ({"ranks": 2}, None, 24 << 30, 24 << 10),
+        ({}, None, 1 << 30, 6000),
+        ({}, "/usr/bin/sbatch", 24 << 30, 6000),
+        ({"mem_mb": 7000}, None, 24 << 30, 7000),
+    ],
+)
+def test_the_memory_of_a_training_is_what_the_recipe_or_one_machine_says(
+    folder, monkeypatch, job, cluster, free, mib
+):
+    monkeypatch.setattr(preflight.shutil, "which", lambda name: cluster)
+    monkeypatch.setattr(machine, "memory", lambda: (free, free))
+    room, name = memory_of(training(folder, job=job).recipe.job)
+    assert room == mib << 20 and name.startswith("the " if mib == 24 << 10 else "job.mem_mb = ")
 
 
 def test_a_full_disk_is_found(folder, monkeypatch):
