@@ -111,7 +111,8 @@ def test_a_refusal_names_the_endpoint_and_is_healed(run):
     service = Service(lambda number, request: Fault(401, "no such token"))
     policy = policy_of("checkpoint", port := service.server.server_port)
     try:
-        with pytest.raises(InputError, match=rf"^http://127.0.0.1:{port}/v1: .* refused: no such token$"):
+        told = rf"^http://127.0.0.1:{port}/v1: .* refused: no such token; another try does not help$"
+        with pytest.raises(InputError, match=told):
             run(policy)
         service.plan = lambda number, request: None
         assert [row["outcome"] for row in run(policy)] == ["submitted"] * 3

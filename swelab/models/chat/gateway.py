@@ -93,7 +93,7 @@ class Gateway:
         history, offer = read_call(body, self.service.sampling)
         turn = self.service.answer(history, self._talk(history, offer), lambda _: None)
         self._last = time.monotonic()
-        message: Record = {"role": "assistant", "content": turn.content}
+        message: Record = {"role": "assistant", "content": turn.content, **turn.sent_back}
         message |= {"tool_calls": turn.tool_calls} if turn.tool_calls else {}
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from swelab.models.chat import bounded_http, openai_calls
+from swelab.models.chat.turn_text import without_fields_sent_back
 from swelab.records import InputError, Record, shorten
 
 
@@ -100,7 +101,7 @@ def complete(
     litellm = quiet_litellm()
     return litellm.completion(
         model=model,
-        messages=messages,
+        messages=list(map(without_fields_sent_back, messages)),
         api_key=secret,
         api_base=base,
         timeout=bounded_http.ANSWER_SECONDS,

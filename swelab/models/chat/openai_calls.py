@@ -18,6 +18,7 @@ import httpx
 
 from swelab.models.chat import bounded_http
 from swelab.models.chat.error_bodies import ErrorInside, broke_off, error_inside, show_refusal
+from swelab.models.chat.turn_text import CALL_BACK, fields_to_send_back
 from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
@@ -121,7 +122,7 @@ def _choice(choice: SimpleNamespace) -> SimpleNamespace:
     if content and not thoughts:
         content = THOUGHTS.sub("", content, count=1) if THOUGHTS.match(content) else content
     calls = [_call(each) for each in getattr(choice.message, "tool_calls", None) or []]
-    message = SimpleNamespace(content=content, tool_calls=calls)
+    message = SimpleNamespace(content=content, tool_calls=calls, **fields_to_send_back(message))
     ended = FINISHES.get(str(reason), "tool_calls" if calls else "stop")
     return SimpleNamespace(finish_reason=ended, message=message)
 
@@ -131,4 +132,5 @@ def _call(call: SimpleNamespace) -> SimpleNamespace:
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, default=vars)
     function = SimpleNamespace(name=str(call.function.name), arguments=arguments)
-    return SimpleNamespace(id=str(getattr(call, "id", None) or uuid.uuid4()), function=function)
+    back = {CALL_BACK: getattr(call, CALL_BACK, None)}
+    return SimpleNamespace(id=str(getattr(call, "id", None) or uuid.uuid4()), function=function, **back)

@@ -18,7 +18,7 @@ from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.error_bodies import broke_off, message_in, show_refusal
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
-from swelab.models.chat.turn_text import with_texts
+from swelab.models.chat.turn_text import fields_to_send_back, with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, judge, was_answered
 from swelab.models.serving.server import Endpoint
 from swelab.patience import SERVED, Patience, repeat, retry_after
@@ -33,12 +33,13 @@ Given = TypeVar("Given")
 
 
 class Answer(NamedTuple):
-    """One assistant turn and its token counts."""
+    """One assistant turn, its token counts, and the fields that later requests send back."""
 
     content: str
     finish_reason: str
     usage: TokenCounts
     tool_calls: list[ToolCall]
+    sent_back: Record
 
 
 class ChatModel(TextModel):
@@ -71,6 +72,7 @@ class ChatModel(TextModel):
         again = was_answered(history)
         answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url, again)
         facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}
+        facts |= {"sent_back": answer.sent_back} if answer.sent_back else {}
         seconds = round(time.monotonic() - began, 3)
         return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
 
@@ -102,6 +104,7 @@ def read(response: Any) -> Answer:
                 completion_tokens=usage.completion_tokens if usage else 0,
             ),
             tool_calls=plain_calls(choice.message.tool_calls),
+            sent_back=fields_to_send_back(choice.message),
         )
     except (AttributeError, LookupError, TypeError):
         raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None

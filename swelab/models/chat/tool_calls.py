@@ -12,7 +12,7 @@ from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL, parse_toolcall_actions
 
-from swelab.models.chat.turn_text import after_thoughts
+from swelab.models.chat.turn_text import CALL_BACK, after_thoughts
 from swelab.records import Record
 from swelab.records.training_records import CalledFunction, ToolCall
 
@@ -22,15 +22,14 @@ _NOT_RUN = {"output": "", "returncode": -1, "exception_info": "action was not ex
 
 
 def plain_calls(calls: Any) -> list[ToolCall]:
-    """Returns the tool calls of a service's answer as records."""
-    return [
-        ToolCall(
-            id=call.id,
-            type="function",
-            function=CalledFunction(name=call.function.name, arguments=call.function.arguments),
-        )
-        for call in calls or []
-    ]
+    """Returns the tool calls of a service's answer as records, with CALL_BACK."""
+    records = []
+    for call in calls or []:
+        function = CalledFunction(name=call.function.name, arguments=call.function.arguments)
+        back = json.loads(json.dumps(getattr(call, CALL_BACK, None), default=vars))
+        record = ToolCall(id=call.id, type="function", function=function)
+        records.append(record | {CALL_BACK: back} if back else record)
+    return records
 
 
 def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[Record]:

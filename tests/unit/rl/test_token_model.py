@@ -105,15 +105,16 @@ def test_a_refused_turn_stays_where_it_was(template):
 
 
 def test_a_refused_call_without_text_stays_too(template):
-    """Such a turn is in no message, because a service wants an answer to every call."""
+    """The message of such a turn has no call, because a service wants an answer to every call."""
     wrong = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
     right = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
     engine = Spelled(template, [wrong, right])
     model = TokenModel(engine, template, SCAFFOLD.model_copy(update={"calls": "bash"}), SAMPLING, "toy")
     messages = converse(model, 2)
-    assert [message["role"] for message in messages[2:]] == ["user", "assistant", "tool"]
+    assert [message["role"] for message in messages[2:]] == ["assistant", "user", "assistant", "tool"]
+    assert messages[2]["content"] == "" and "tool_calls" not in messages[2]
     assert text(template, engine.prompts[1]).count("fly") == 1 and len(samples(model.turns)) == 1
-    assert messages[3]["extra"]["actions"][0]["command"] == "ls"
+    assert messages[4]["extra"]["actions"][0]["command"] == "ls"
 
 
 def test_a_turn_that_was_cut_is_ended_for_it(template):

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from swelab.models.billing.paid_turns import request_message
 from swelab.models.chat.error_bodies import error_inside
+from swelab.models.chat.hosted import reply_of
 from swelab.models.chat.litellm_errors import read_fault
 from swelab.models.chat.openai_calls import completion
+from swelab.models.chat.turn_text import without_fields_sent_back
 from swelab.models.service_words import Kind
 
 MESSAGE = {"role": "assistant", "content": "```bash\nrm -rf tests\n```"}
@@ -133,6 +136,20 @@ def test_half_an_answer_is_none(reason, error):
 def test_an_error_in_a_choice_is_the_services_own(error, kind, words, reason):
     fault = fault_of({"choices": [{"finish_reason": reason, "error": error, "message": MESSAGE}]})
     assert (fault.kind, fault.text) == (kind, words)
+
+
+def test_what_a_service_wants_back_is_read():
+    signature = {"google": {"thought_signature": "c2ln"}}
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call | {"extra_content": signature}]}
+    message |= {"reasoning_content": "I look.", "reasoning_details": [{"text": "I look."}]}
+    found = reply_of(completion(json.dumps({"choices": [{"message": message}]})).choices[0])
+    names = ("reasoning_content", "reasoning_details")
+    assert found["sent_back"] == {name: message[name] for name in names}
+    assert found["tool_calls"] == message["tool_calls"]
+    sent = request_message({"role": "assistant", **found})
+    assert sent["reasoning_content"] == "I look." and sent["tool_calls"] == message["tool_calls"]
+    assert without_fields_sent_back(sent) == {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 @pytest.mark.parametrize("body", ["<html>busy</html>", ""])

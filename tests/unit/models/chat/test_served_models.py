@@ -230,6 +230,22 @@ def test_an_empty_answer_is_malformed(service):
     assert [each["content"] for each in sent if each["role"] == "assistant"] == [EMPTY, EMPTY]
 
 
+def test_what_a_service_wants_back_is_kept_and_sent_back(service):
+    thoughts = {"reasoning_content": "I look.", "reasoning_details": [{"text": "I look."}]}
+    service.script = [answer("```bash\nls\n```"), answer("no block")]
+    for _, body in service.script:
+        body["choices"][0]["message"] |= thoughts
+    talk = model(service)
+    turn = talk.query(ISSUE)
+    assert turn["extra"]["sent_back"] == thoughts and turn["content"] == "```bash\nls\n```"
+    history = [*ISSUE, turn, {"role": "user", "content": "seen"}]
+    with pytest.raises(FormatError) as malformed:
+        talk.query(history)
+    talk.query([*history, *malformed.value.messages])
+    said = [each for each in service.requests[-1][2]["messages"] if each["role"] == "assistant"]
+    assert len(said) == 2 and all(thoughts.items() <= each.items() for each in said)
+
+
 @pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "content_filter", "end_turn"])
 def test_an_answer_that_came_to_its_end_did_not_break_off(reason):
     assert not broke_off(reason)
