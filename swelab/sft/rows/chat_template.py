@@ -19,7 +19,7 @@ from swelab.sft.rows.lengths import is_trained
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 _GENERATION = re.compile(r"\{%-?\s*generation\b")
-THOUGHTS = "<think>"
+_THOUGHTS = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
 
 
 class ChatTemplate:
@@ -118,8 +118,9 @@ def stripped_thoughts(messages: Sequence[RowMessage], plain: Sequence[RowMessage
     `plain`. Some templates strip the thoughts of turns before the last message of a user."""
     said, written = ([each for each in part if each.role == "assistant"] for part in (messages, plain))
     return sum(
-        is_trained(after) and THOUGHTS in before.content and THOUGHTS not in after.content
+        is_trained(after) and any(thought.strip() not in after.content for thought in thoughts)
         for before, after in zip(said, written)
+        if (thoughts := _THOUGHTS.findall(before.content))
     )
 
 

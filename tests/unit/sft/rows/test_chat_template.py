@@ -6,7 +6,7 @@ import pytest
 
 from swelab.records import InputError
 from swelab.records.training_records import RowMessage, SftRow, Tool
-from swelab.sft.rows.chat_template import ChatTemplate, PlainRows
+from swelab.sft.rows.chat_template import ChatTemplate, PlainRows, stripped_thoughts
 
 FUNCTION = {"name": "bash", "description": "Läuft.", "parameters": {"type": "object", "properties": {}}}
 TOOLS = [Tool.of({"type": "function", "function": FUNCTION})]
@@ -98,3 +98,10 @@ def test_thoughts_that_the_template_strips_are_told_once(tmp_path, capsys):
     said[1].update(weight=0)
     PlainRows(tmp_path).of(row | {"messages": said})
     assert capsys.readouterr().err == ""
+
+
+def test_a_template_that_writes_empty_thoughts_strips_them_too():
+    said = talk(("assistant", "<think>\nwhy\n</think>\n\na"))
+    assert stripped_thoughts(said, talk(("assistant", "<think>\n\n</think>\n\na"))) == 1
+    assert stripped_thoughts(said, talk(("assistant", "<think>why</think>a"))) == 0
+    assert stripped_thoughts(talk(("assistant", "a")), talk(("assistant", "a"))) == 0
