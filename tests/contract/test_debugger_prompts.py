@@ -68,7 +68,8 @@ class Serving(ChatModel):
         self.requests.append((json.loads(json.dumps(messages)), self.offered))
         content, calls = next(self.answers)
         usage = SimpleNamespace(plain=dict)
-        return SimpleNamespace(content=content, finish_reason="stop", usage=usage, tool_calls=calls)
+        facts = {"finish_reason": "stop", "usage": usage, "tool_calls": calls, "sent_back": {}}
+        return SimpleNamespace(content=content, **facts)
 
 
 def spelled(loop):
