@@ -14,7 +14,8 @@ class Start(NamedTuple):
 STARTS = {
     "cpu": {
         "torchtune's recipe": Start(
-            "import pathlib, runpy, torchtune; site = pathlib.Path(torchtune.__file__).parents[1]; "
+            "import pathlib, runpy, torchtune, torchtune._cli.tune; "
+            "site = pathlib.Path(torchtune.__file__).parents[1]; "
             "runpy.run_path(site / 'recipes/full_finetune_single_device.py')"
         ),
         "sglang's server": Start(
