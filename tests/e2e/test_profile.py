@@ -30,7 +30,7 @@ TARGETS = (
     "results/sft/preferences/checkpoint.json",
     *("results/modal/small/checkpoint.json", "results/rl/small/checkpoint.json"),
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
-    "results/rollouts/rows/published/preds.json",
+    *("results/rollouts/rows/published/preds.json", "results/models/smollm2-135m.json"),
 )
 
 
