@@ -127,3 +127,12 @@ def manifest_digest(path: Path) -> str:
 def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:
     """Computes one hash of a checkpoint's weights. files: maps file names to hashes."""
     return digest({path.name: files[path.name] for path in weight_files(checkpoint)})
+
+
+def folder_facts(folder: Path) -> Record:
+    """Returns {"digest": hash of the weights, "files": hash of each file, "bytes": size of each file} of a
+    model's folder."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    files = {path.name: sha256_file(path) for path in paths}
+    sizes = {path.name: path.stat().st_size for path in paths}
+    return {"digest": weight_digest(folder, files), "files": files, "bytes": sizes}

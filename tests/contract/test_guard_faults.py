@@ -114,16 +114,6 @@ def interrupt():
     while True:
         _thread.interrupt_main(signal.SIGUSR1)
 threading.Thread(target=interrupt, daemon=True).start()""",
-    "a trace function written in C": """
-import sys
-sys.setprofile(int)""",
-    "an audit hook written in C": """
-import sys
-sys.addaudithook(int)""",
-    "no descriptors left": """
-import os, resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-os.closerange(3, 200)""",
     "no stack left": """
 import gc
 def deep():

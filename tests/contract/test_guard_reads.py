@@ -77,20 +77,6 @@ frame = next(each for each in frame if each.f_code.co_name.startswith("test"))
 while not frame.f_code.co_name.startswith("test"):
     frame = frame.f_back
 text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
-    "the exception of another thread": """
-import sys
-def look():
-    try:
-        raise ValueError
-    except ValueError:
-        return getattr(sys, "_current_" + "exceptions")()
-import threading
-error = look()[threading.get_ident()]
-error = error[1] if type(error) is tuple else error
-frame = error.__traceback__.tb_frame.f_back
-while not frame.f_code.co_name.startswith("test"):
-    frame = frame.f_back
-text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
     "a mapping": """
 import mmap
 with open("tests/../tests/test_core.py", "rb") as stream:

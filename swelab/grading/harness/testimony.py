@@ -5,6 +5,7 @@ The comparison confirms or corrects the verdict.
 
 import base64
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.witness_store import KeptWitness
@@ -26,12 +27,9 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
 
     Nothing is confirmed if the question could run on a patch but did not.
     """
-    if run.said is None:
-        return GradeWitness(standing="not_witnessed", reason="the question was not asked"), True
-    try:
-        judged = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
-    except Unread as fault:
-        return GradeWitness(standing="not_witnessed", reason=f"its values cannot be judged: {fault}"), True
+    judged, fault = _judgement(witness, run)
+    if judged is None:
+        return GradeWitness(standing="not_witnessed", reason=fault), True
     grade_witness = _grade_witness(judged.tests, witness.repaired)
     unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
     if run.said_ended and grade_witness.standing != "witnessed":
@@ -47,17 +45,22 @@ def doubt_of(witness: KeptWitness, run: RunEvidence, passed: Collection[str]) ->
 
     passed: ids of tests that pass, of an unresolved patch.
     """
-    if run.said is None:
-        return "the question was not asked"
-    try:
-        judged = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
-    except Unread as fault:
-        return f"its values cannot be judged: {fault}"
-    for test in passed:
+    judged, fault = _judgement(witness, run)
+    for test in passed if judged else ():
         found = judged.tests.get(test)
         if found and found.standing in ("contradicted", "unconfirmed"):
             return f"{test} passes, and the values that the patched code computes say otherwise"
-    return ""
+    return fault
+
+
+def _judgement(witness: KeptWitness, run: RunEvidence) -> tuple[Any, str]:
+    """Returns (the judgement of each test, ""), or (None, why there is none)."""
+    if run.said is None:
+        return None, "the question was not asked"
+    try:
+        return _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said)), ""
+    except Unread as fault:
+        return None, f"its values cannot be judged: {fault}"
 
 
 def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug: bytes) -> GoldValues:

@@ -5,9 +5,10 @@ line is sealed with a key that is deleted when the line has been written. So cod
 can neither remove nor replace an earlier observation.
 
 An error in the guard's own code is never attributed to the patch. The error is reported at once, with its
-traceback. If a patched file is on the stack, the report names the file. Tested code can also cause such an
-error without a line of its own: a signal handler written in C raises in whatever code runs. So signals wait
-while the guard works, and the report names handlers that were set since the start of the run.
+traceback. If a patched file is on the stack, the report names the file. Tested code can also make the guard
+fail by a signal handler that is written in C: Python calls the handler in the middle of the guard's code, and
+the traceback of the handler's error then names no file of the patch. So the guard blocks signals while it
+works, and its report names the handlers that tested code has set.
 """
 
 import _signal

@@ -53,7 +53,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.pre_tokenizer = _splitter(PARTED)
+    tokenizer.pre_tokenizer = splitter(PARTED)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -61,12 +61,13 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.pre_tokenizer = _splitter(QWEN2)
+    tokenizer.pre_tokenizer = splitter(QWEN2)
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
-def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:
+def splitter(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """Returns what splits text at the matches of a pattern, and then turns the parts into bytes."""
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from swelab.configs.kinds.model import GgufModel
 from swelab.files.hf_hub import HubRepository
 from swelab.files.package_index import fetch_archive
-from swelab.files.weights import weight_digest
-from swelab.records import InputError, Record, sha256_file, shorten, write_bytes
+from swelab.files.weights import folder_facts
+from swelab.records import InputError, Record, shorten, write_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 FAMILIES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 """Maps `general.architecture` to the class of transformers."""
 
-QWEN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 SPLITS = ("gpt-2", "smollm", "qwen2")
 """Names of `tokenizer.ggml.pre` whose rule for splitting text is known here."""
 
@@ -103,11 +99,7 @@ def convert(path: Path, output: Path, dtype: str) -> Record:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     _write(output, state, config, tokenizer, fields)
-    paths = sorted(each for each in output.iterdir())
-    files = {each.name: sha256_file(each) for each in paths}
-    sizes = {each.name: each.stat().st_size for each in paths}
-    count = sum(tensor.numel() for tensor in state.values())
-    return {"digest": weight_digest(output, files), "files": files, "bytes": sizes, "parameters": count}
+    return folder_facts(output) | {"parameters": sum(tensor.numel() for tensor in state.values())}
 
 
 def _open(path: Path) -> "GGUFReader":
@@ -176,20 +168,20 @@ def hf_name(name: str) -> str | None:
 
 def make_tokenizer(fields: _Fields) -> "Tokenizer":
     """Returns the byte-level BPE tokenizer of a GGUF file."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    from swelab.sft.demo_model.base_tokenizer import QWEN2, splitter
 
     tokens, kinds = fields.get("tokenizer.ggml.tokens"), fields.get("tokenizer.ggml.token_type")
     merges = [tuple(each.split(" ", 1)) for each in fields.get("tokenizer.ggml.merges")]
     vocabulary = {token: number for number, token in enumerate(tokens) if kinds[number] != UNUSED}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False))
     split = fields.get("tokenizer.ggml.pre")
-    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split != "qwen2")
+    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if split == "smollm":
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), of_bytes])
     elif split == "qwen2":
-        words = pre_tokenizers.Split(Regex(QWEN), "isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, of_bytes])
-        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer, tokenizer.normalizer = splitter(QWEN2), normalizers.NFC()
     else:
         tokenizer.pre_tokenizer = of_bytes
     tokenizer.decoder = decoders.ByteLevel()

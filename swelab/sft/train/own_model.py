@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from swelab.files.model_config import family_of
-from swelab.files.weights import check_weights, weight_digest
-from swelab.records import InputError, Record, sha256_file
+from swelab.files.weights import check_weights, folder_facts
+from swelab.records import InputError, Record
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer
@@ -23,18 +23,15 @@ CONVERSATION = [
 def take_folder(folder: Path, output: Path) -> Record:
     """Checks the model in `folder` and fills the folder `output` with links to the model's files.
 
-    Returns {"digest": hash of the weights, "files": hash of each file, "bytes": size of each file}. Raises
-    InputError, see `check_model`.
+    Returns the `folder_facts`. Raises InputError, see `check_model`.
     """
     check_model(folder)
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    files = {path.name: sha256_file(path) for path in paths}
+    facts = folder_facts(folder)
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    for path in paths:
-        (output / path.name).symlink_to(path.absolute())
-    sizes = {path.name: path.stat().st_size for path in paths}
-    return {"digest": weight_digest(folder, files), "files": files, "bytes": sizes}
+    for name in facts["files"]:
+        (output / name).symlink_to((folder / name).absolute())
+    return facts
 
 
 def check_model(folder: Path) -> None:

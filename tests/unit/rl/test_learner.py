@@ -105,7 +105,7 @@ def test_several_steps_a_batch_have_ratios(toy):
 
 
 def test_a_batch_smaller_than_its_minibatches_keeps_its_gradient(toy):
-    """Two samples make two steps, whatever the number of minibatches."""
+    """The learner splits a batch of two samples into 2 minibatches, even if the recipe asks for 8."""
     found = []
     for minibatches in (2, 8):
         learner = Learner(toy, recipe(minibatches=minibatches, max_grad_norm=1e9))

@@ -85,9 +85,8 @@ def test_a_patch_that_was_never_asked_is_not_resolved(before):
     assert status == "suspect" and "the question was not asked" in reason
 
 
-def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
-    """A test's pattern, searched in a text of the patch's choice, is ended at its time limit."""
-    monkeypatch.setattr(testimony, "_APART", BoundedCalls(cpu_seconds=0.5))
+def searching():
+    """Returns the witness of a test that searches a pattern in a value."""
     slot = {"slot": 0, "test": "t.py::test_a", "line": 1, "asserts": "compare", "ops": ["search"]}
     manifest = {
         "tests": {"t.py::test_a": "t.py::test_a"},
@@ -100,15 +99,32 @@ def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
     gold = {"case": 0, "occurrences": [value | {"cut": [None, ["s", "(a+)+$"]]}], "bits": 9.0}
     gold |= {"standing": "confirmed"}
     values = {"tests": {"t.py::test_a": gold}, "bits": 9.0, "testimony": "witnessed"}
-    witness = KeptWitness.of({"manifest": manifest, "gold": values, "repaired": ["t.py::test_a"]})
-    case = b'[0,"case",0,"test_question_0.py::test_q"]\n'
+    return KeptWitness.of({"manifest": manifest, "gold": values, "repaired": ["t.py::test_a"]})
+
+
+def said_by(text):
+    """Returns the run of a patch that emits a text as the value."""
+    said = b'[0,"case",0,"test_question_0.py::test_q"]\n'
+    said += b'[1,"value",0,0,1,"v",[["s","%s"]]]\n' % text.encode()
+    return ended_run("ran") | {"said": base64.b64encode(said).decode(), "said_ended": ""}
+
+
+def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
+    """A test's pattern, searched in a text of the patch's choice, is ended at its time limit."""
+    monkeypatch.setattr(testimony, "_APART", BoundedCalls(cpu_seconds=0.5))
 
     def told(text):
-        said = case + b'[1,"value",0,0,1,"v",[["s","%s"]]]\n' % text.encode()
-        run = ended_run("ran") | {"said": base64.b64encode(said).decode(), "said_ended": ""}
-        found, unconfirmed = testimony.testimony(witness, run)
+        found, unconfirmed = testimony.testimony(searching(), said_by(text))
         return found.standing, found.reason, unconfirmed
 
     assert told("aaa")[0] == "witnessed"
     word, reason, unconfirmed = told("a" * 60 + "!")
     assert word == "not_witnessed" and "cannot be judged: it took more than 0.5 s" in reason and unconfirmed
+
+
+def test_the_witness_doubts_a_test_that_passes_with_other_values():
+    passed = ["t.py::test_a"]
+    assert testimony.doubt_of(searching(), said_by("aaa"), passed) == ""
+    assert "t.py::test_a passes" in testimony.doubt_of(searching(), said_by("bbb"), passed)
+    assert testimony.doubt_of(searching(), said_by("bbb"), []) == "", "a test that fails is in no doubt"
+    assert testimony.doubt_of(searching(), ended_run("ran"), passed) == "the question was not asked"
