@@ -3,7 +3,7 @@
 Increment a number by hand if equal inputs could now give another result.
 """
 
-RUN = 15
+RUN = 16
 """Raise `RUN` if the same patch could now produce different evidence."""
 
 GRADER = 16

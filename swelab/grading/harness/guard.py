@@ -90,6 +90,7 @@ class Guard:
             place = f"{inside.__name__}.{name}"
             texts = {each: text.replace(place, part) for each, text in texts.items()}
             startup = startup.replace(f"@{name.upper()}@", part)
+        startup = startup.replace('"@ROOT@"', repr(self.root))
         return {
             "sitecustomize.py": startup.encode(),
             **{f"{part}.py": text.encode() for part, text in texts.items()},

@@ -90,6 +90,10 @@ class PatchRun:
         """Paths to remove before protected files are restored. Set when the patch is applied."""
         self.guard = Guard(root=WORKDIR)
 
+    @property
+    def _guarded(self) -> bool:
+        return self.spec.by_pytest and "guard" in self.checks
+
     def evidence(self) -> RunEvidence:
         """Runs the tests and returns the evidence. Raises InputError (unusable task), SandboxError,
         OSError."""
@@ -107,7 +111,7 @@ class PatchRun:
         texts = [(path, after.get(path, ""), before.get(path, "")) for path in changed]
         found = review(texts, self.spec.gold if "audit" in self.checks else None)
         found["dynamic"] += audit.binaries(self.patch)
-        self.guard.new = protected.new_modules(changed, files["tops"])
+        self.guard.new = protected.new_modules(changed, files["tops"], files["imported"])
         self.guard.data = self._data_files(changed)
         run = RunEvidence.of(found | self._run(changed, tests))
         if (seen := run.observed) and "powers" in seen:
@@ -170,11 +174,15 @@ class PatchRun:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
-        """Returns the files with which `folder` applies the patch. Raises PatchRefused, SandboxError."""
+        """Returns the files with which `folder` applies the patch.
+
+        Raises PatchRefused, SandboxError. Raises InputError if the tests' command hides its PYTHONPATH.
+        """
         spec = self.spec
+        imported = spec.import_folders if self._guarded else []
         gold = protected_gold(spec)
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
-        prepare = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
+        prepare = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed, imported)
         patch = whole_files(spec, self.patch, self.sandbox)
         files = {"prepare.sh": prepare.encode(), "patch.diff": encode_patch(patch.text)}
         files["touched"] = b"".join(b"./" + os.fsencode(path) + b"\0" for path in self.patch.paths)
@@ -205,8 +213,8 @@ class PatchRun:
         if result.dropped_bytes:
             return ended_run(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), {}
         files = unpack_tar(result.output)
-        fresh, kept, tops = (files[name] for name in ("fresh", "protected", "tops"))
-        self.removed = protected.to_remove(fresh, kept, tops, spec.test_paths)
+        fresh, kept, tops, imported = (files[name] for name in ("fresh", "protected", "tops", "imported"))
+        self.removed = protected.to_remove(fresh, kept, tops, spec.test_paths, imported)
         return None, files
 
     def apply(self) -> RunEvidence | None:
@@ -233,8 +241,9 @@ class PatchRun:
 
     def _run(self, changed: list[str], tests: dict[str, str]) -> RunEvidence:
         """Restores protected files and runs the tests. They run under guard if pytest runs them."""
-        spec, guard = self.spec, self.guard
-        guarded = spec.by_pytest and "guard" in self.checks
+        spec, guard, guarded = self.spec, self.guard, self._guarded
+        if guarded:
+            spec = spec.with_folder_first(guard.folder)
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
         before = "" if "reference" in self.checks else history_line(guard.folder)
         text = script.with_line_before_tests(spec.eval_script, before) if before else spec.eval_script

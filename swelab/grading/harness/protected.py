@@ -6,12 +6,15 @@ the patch. `RESTORE` then restores the files, and removes files that the patch a
 
 import fnmatch
 import os
+import posixpath
 import re
 import shlex
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import PurePosixPath
+
+from swelab.sandbox import WORKDIR
 
 RUNNER_FILES = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml"),
@@ -97,17 +100,23 @@ def _of_tests(test_files: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, .
 
 
 def prepare_script(
-    folder: str, test_files: list[str], setup: Iterable[str], gold: str, listed: bool = True
+    folder: str,
+    test_files: list[str],
+    setup: Iterable[str],
+    gold: str,
+    listed: bool = True,
+    imported: Iterable[str] = (),
 ) -> str:
     """Returns Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
 
     setup: shell lines that run first. gold: how git applies {folder}/gold.diff, the gold patch's part in
-    protected files: "apply", "apply -R", or "" for not at all. If `listed`, the script writes a tar to
-    standard output:
+    protected files: "apply", "apply -R", or "" for not at all. imported: folders that the tests' command puts
+    on PYTHONPATH. If `listed`, the script writes a tar to standard output:
 
     fresh: files that are new or changed after the patch, each as
         `<type> <inode> <ctime> <size> ./path\\t<link target>` and a NUL
     protected, tops: paths, each ended by a NUL
+    imported: the folders on PYTHONPATH, each ended by a NUL
     way: how the patch was applied
     before.tar: the files that {folder}/touched names, as they were before the patch
     after.tar: the new or changed Python files
@@ -124,25 +133,32 @@ def prepare_script(
         metadata=" ".join(METADATA),
         gold=f"git {gold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
         ungold=f"git {ungold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
+        imported=" ".join(shlex.quote(each) for each in imported),
         **lists,
     )
 
 
-def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]) -> list[str]:
+def to_remove(
+    fresh: bytes, protected: bytes, tops: bytes, test_files: list[str], imported: bytes = b""
+) -> list[str]:
     """Returns the paths to remove before protected files are restored, among paths that the patch added or
     changed.
 
     These are links, compiled code, new files with a protected name, and new top-level modules (not in
-    `tops`). Python would import such a module in place of an existing module.
+    `tops`). Python would import such a module in place of an existing module. imported: see `prepare_script`.
     """
-    unchanged, top_names = set(protected.split(b"\0")), set(tops.split(b"\0"))
+    unchanged, top_names = set(protected.split(b"\0")), _normal_paths(tops)
+    folders = _folders(imported)
     removed = []
     for entry in filter(None, fresh.split(b"\0")):
         kind, _, _, _, rest = entry.split(b" ", 4)
         path = rest.partition(b"\t")[0]
         name = os.fsdecode(path[2:])
         if path not in unchanged and (
-            kind == b"l" or _is_compiled(name) or _shadows(name, top_names) or is_protected(name, test_files)
+            kind == b"l"
+            or _is_compiled(name)
+            or not SHADOWABLE.isdisjoint(_new_tops(name, top_names, folders))
+            or is_protected(name, test_files)
         ):
             removed.append(name)
     return removed
@@ -158,29 +174,44 @@ def _is_compiled(path: str) -> bool:
     return path.endswith(tuple(pattern.removeprefix("*") for pattern in BINARIES))
 
 
-def new_modules(paths: list[str], tops: bytes) -> list[str]:
-    """Returns the names of the top-level modules that belong to Python files and are not in `tops`."""
-    known = set(tops.split(b"\0"))
-    return sorted({_new_top(path, known) for path in paths} - {""})
+def new_modules(paths: list[str], tops: bytes, imported: bytes = b"") -> list[str]:
+    """Returns the names of the top-level modules that belong to Python files and are not in `tops`.
 
-
-def _shadows(path: str, tops: set[bytes]) -> bool:
-    """Returns whether a path adds a top-level module that has the name of a module of Python or the test
-    runner.
+    imported: see `prepare_script`.
     """
-    return _new_top(path, tops) in SHADOWABLE
+    before, folders = _normal_paths(tops), _folders(imported)
+    return sorted({name for path in paths for name in _new_tops(path, before, folders)})
 
 
-def _new_top(path: str, tops: set[bytes]) -> str:
-    """Returns the name of the new top-level module to which a path belongs, or "" if the module is not
-    new.
+def _normal_paths(tops: bytes) -> set[str]:
+    """Returns the normal forms of the paths in `tops`."""
+    return {_relative(os.fsdecode(each)) for each in tops.split(b"\0") if each}
+
+
+def _folders(imported: bytes) -> list[str]:
+    """Returns the folders of the repository on PYTHONPATH, but not its root."""
+    paths = {_relative(os.fsdecode(each)) for each in imported.split(b"\0") if each}
+    return sorted(path for path in paths if path != "." and path.partition("/")[0] != "..")
+
+
+def _relative(path: str) -> str:
+    return posixpath.relpath(posixpath.join(WORKDIR, path), WORKDIR)
+
+
+def _new_tops(path: str, before: set[str], folders: list[str]) -> set[str]:
+    """Returns the names of the new top-level modules to which a path belongs.
+
+    before: paths before the patch. Modules are imported from the root, from src and lib, and from `folders`.
     """
-    parts = path.split("/")
-    depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
-    top = "/".join(parts[: depth + 1])
-    names = {f"./{top}".encode("utf-8", "surrogateescape"), os.fsencode(top)}
-    module = len(parts) > depth + 1 or path.endswith(".py")
-    return parts[depth].partition(".")[0] if module and not names & tops else ""
+    first = path.partition("/")[0]
+    starts = ["" if first == path or first not in ("src", "lib") else f"{first}/"]
+    starts += [f"{folder}/" for folder in folders if path.startswith(f"{folder}/")]
+    names = set()
+    for start in starts:
+        top, inner, _ = path[len(start) :].partition("/")
+        if (inner or path.endswith(".py")) and start + top not in before:
+            names.add(top.partition(".")[0])
+    return names
 
 
 def _expression(test_files: list[str]) -> str:
@@ -207,7 +238,11 @@ tar -c --null --no-recursion -T $G/touched -f $G/before.tar 2>/dev/null
     "found >$G/before",
     r"""
 shopt -s nullglob dotglob
+IFS=: read -ra each <<<"${PYTHONPATH-}"
+imported+=("${each[@]}")
+printf '%s\0' "${imported[@]}" >$G/imported
 printf '%s\0' ./* src/* lib/* >$G/tops
+for each in "${imported[@]}"; do printf '%s\0' "$each"/*; done >>$G/tops
 shopt -u nullglob dotglob
 """,
     r"""
@@ -218,7 +253,7 @@ while IFS= read -r -d '' entry; do
   [[ $entry != *.py || ! -f $entry || -L $entry ]] || printf '%s\0' "$entry"
 done <$G/fresh >$G/python
 tar -c --null --no-recursion -T $G/python -f $G/after.tar
-tar -c -C $G way fresh protected tops before.tar after.tar
+tar -c -C $G way fresh protected tops imported before.tar after.tar
 """,
 )
 """The parts of the script that list what the patch changed."""
@@ -226,6 +261,7 @@ tar -c -C $G way fresh protected tops before.tar after.tar
 _PREPARE = r"""
 G={folder}
 export LC_ALL=C
+imported=({imported})
 {setup}
 named() {{
   find . {metadata} -path ./.git -prune -o ! -type d \( {protected} -o -path '.git/*' \) -print0 2>/dev/null

@@ -137,6 +137,7 @@ class QuestionRun:
 
     def _command(self, folder: str, args: Iterable[str], interpreter: tuple[str, str], whole: bool) -> str:
         """Returns Bash that writes only the ready line and the values to standard output."""
+        start = script.launcher(self.spec.eval_script or self.spec.test_cmd)
         not_there = f"{{ printf %65536s >{folder}/room || exit {_NO_ROOM}; {_NOT_READY}; }}"
         return "\n".join([
             "exec 3>&1 >/dev/null 2>&1 </dev/null",
@@ -153,7 +154,7 @@ class QuestionRun:
             f"export PYTHONPATH={folder}/runtime${{PYTHONPATH:+:$PYTHONPATH}} PYTHONHASHSEED=0 {CHANNEL}=3"
             + f" {NEEDS}=1" * whole,
             "echo ready >&3",
-            f"{script.launcher(self.spec.eval_script or self.spec.test_cmd)} -q {shlex.join(args)}",
+            f"{script.with_folder_first(start, f'{folder}/runtime')} -q {shlex.join(args)}",
         ])  # fmt: skip
 
     def _empty_answer(self, done: ExecResult) -> Answer:

@@ -1,15 +1,25 @@
-"""Reads eval scripts and test commands: where they run pytest, and which command sets their exit code."""
+"""Reads eval scripts and test commands: where they run pytest, which command sets their exit code, and which
+folders they put on PYTHONPATH.
+"""
 
+import posixpath
 import re
 import shlex
 
 from swelab.grading.harness.logs import OFFICIAL_END, OFFICIAL_START
+from swelab.sandbox import WORKDIR
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
 """A script with this text exits with the code of its single pytest run, even if commands follow that run."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
+_SETS_PATH = re.compile(r"""(?<![\w$:{./-])PYTHONPATH=((?:""|'')?(?=[\s;&|)]|$))?""")
+_WORD = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\$\([^)]*\)|\$\{[^}]*\}|`[^`]*`|\\.|[^\s;&|()<>"'`])*"""
+_PATH_VALUE = re.compile(rf"(?<![\w$:{{./-])PYTHONPATH\+?=({_WORD})")
+_ENTERS = re.compile(rf"(?:(?:^|[\s;&|(\"'])cd|\s-C|\s--chdir)[ =]+({_WORD})", re.M)
+_SAME_FOLDER = re.compile(r"\$PWD\b|\$\{PWD\}|\$\(pwd\)|`pwd`")
+_OWN_VALUE = re.compile(r"\$PYTHONPATH\b|\$\{PYTHONPATH\b[^}]*\}")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
 
 
@@ -76,6 +86,40 @@ def launcher(text: str) -> str:
     head = text[: text.rfind(command)] if found else ""
     before = [part.strip() for part in re.split(r"\n|&&|;(?![^{]*})", head) if _SET_UP.match(part)]
     return "\n".join([*before, command[: found.end()].strip() if found else "python -m pytest"])
+
+
+def with_folder_first(text: str, folder: str) -> str:
+    """Returns a command or script with `folder` in front of every value that it gives PYTHONPATH."""
+    return _SETS_PATH.sub(lambda match: f"PYTHONPATH={folder}" + ":" * (match[1] is None), text)
+
+
+def import_folders(text: str) -> list[str]:
+    """Returns the folders of the repository that a command or script puts on PYTHONPATH, "." for its root.
+
+    A relative folder counts from each folder that the text enters. Raises ValueError with the assignment, or
+    the folder that is entered, if its text does not tell the folder.
+    """
+    values = [found[1] for found in _PATH_VALUE.finditer(text)]
+    if not values:
+        return []
+    places = [WORKDIR]
+    for found in _ENTERS.finditer(text):
+        target = _plain(found[1], found[0])
+        places += [posixpath.join(places[-1], target), posixpath.join(WORKDIR, target)]
+    entries = [each for value in values for each in _plain(value, f"PYTHONPATH={value}").split(":")]
+    paths = {
+        posixpath.relpath(posixpath.join(place, entry), WORKDIR) for place in places for entry in entries
+    }
+    return sorted(path for path in paths if path.partition("/")[0] != "..")
+
+
+def _plain(word: str, where: str) -> str:
+    """Returns a word of the shell without quotes. Raises ValueError with `where` if the shell must expand it
+    to tell a folder."""
+    plain = re.sub(r"[\"']", "", _SAME_FOLDER.sub(".", _OWN_VALUE.sub("", word)))
+    if re.search(r"[$`*?\[\\{\s]", plain):
+        raise ValueError(where.strip())
+    return plain
 
 
 def _here_documents(text: str) -> set[int]:

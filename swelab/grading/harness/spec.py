@@ -7,7 +7,7 @@ rows have none of these.
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swelab.grading.harness import script, swesmith_profiles
 from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
@@ -134,6 +134,25 @@ class RunSpec:
         if self.eval_script:
             return script.KEEPS_CODE in self.eval_script
         return script.ends_in_pytest(self.test_cmd)
+
+    @property
+    def import_folders(self) -> list[str]:
+        """The folders of the repository that the command or eval script puts on PYTHONPATH, "." for its root.
+
+        Raises InputError if the text does not tell them.
+        """
+        try:
+            return script.import_folders(self.eval_script or self.test_cmd)
+        except ValueError as part:
+            what = "eval script" if self.eval_script else "test_cmd"
+            expected = "names of folders, such as PYTHONPATH=src, or `pytest -o pythonpath=src`"
+            fault = f"its {what} sets PYTHONPATH, with `{part}`"
+            raise InputError(fault, self.instance_id, expected) from None
+
+    def with_folder_first(self, folder: str) -> "RunSpec":
+        """Returns these settings with `folder` in front of every value that they give PYTHONPATH."""
+        command, text = (script.with_folder_first(each, folder) for each in (self.test_cmd, self.eval_script))
+        return replace(self, test_cmd=command, eval_script=text)
 
     @property
     def has_markers(self) -> bool:

@@ -47,3 +47,53 @@ MARKED = ": '>>>>> Start Test Output'"
 def test_where_a_line_goes_before_the_tests(text, place):
     changed = script.with_line_before_tests(text, "HERE")
     assert changed == (text.replace(place, f"HERE\ngit() {{ :; }}\n{place}") if place else text)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("PYTHONPATH=src pytest a", "PYTHONPATH=/g:src pytest a"),
+        ("env PYTHONPATH='src' pytest", "env PYTHONPATH=/g:'src' pytest"),
+        ('export "PYTHONPATH=a:$PYTHONPATH"; pytest', 'export "PYTHONPATH=/g:a:$PYTHONPATH"; pytest'),
+        ("PYTHONPATH= pytest", "PYTHONPATH=/g pytest"),
+        ("PYTHONPATH='' pytest", "PYTHONPATH=/g pytest"),
+        ("export PYTHONPATH=", "export PYTHONPATH=/g"),
+        ("PYTHONPATH+=:src pytest", "PYTHONPATH+=:src pytest"),
+        ("MY_PYTHONPATH=x pytest ${PYTHONPATH:=y}", "MY_PYTHONPATH=x pytest ${PYTHONPATH:=y}"),
+    ],
+)
+def test_a_folder_goes_before_every_value_of_pythonpath(text, expected):
+    assert script.with_folder_first(text, "/g") == expected
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("pytest a", []),
+        ("PYTHONPATH=src:./lib/ pytest", ["lib", "src"]),
+        ("PYTHONPATH=$PWD:/opt/x:$PYTHONPATH pytest", ["."]),
+        ('PYTHONPATH="$(pwd)/src${PYTHONPATH:+:$PYTHONPATH}" pytest', ["src"]),
+        ("PYTHONPATH+=:/testbed/a pytest", [".", "a"]),
+        ("cd sub && PYTHONPATH=..:x pytest", [".", "sub/x", "x"]),
+        ("cd a\ncd b\nbash -c 'PYTHONPATH=x pytest'", ["a/b/x", "a/x", "b/x", "x"]),
+        ("env -C sub PYTHONPATH=. pytest", [".", "sub"]),
+        ("cd /opt && PYTHONPATH=. pytest", ["."]),
+    ],
+)
+def test_the_folders_that_a_command_puts_on_pythonpath(text, expected):
+    assert script.import_folders(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("PYTHONPATH=$X pytest", "PYTHONPATH=$X"),
+        ("PYTHONPATH=$(./where) pytest", "PYTHONPATH=$(./where)"),
+        ("cd $X && PYTHONPATH=. pytest", "cd $X"),
+        ("PYTHONPATH=s* pytest", "PYTHONPATH=s*"),
+    ],
+)
+def test_a_folder_that_only_the_shell_knows(text, part):
+    with pytest.raises(ValueError) as fault:
+        script.import_folders(text)
+    assert str(fault.value) == part
