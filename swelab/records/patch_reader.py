@@ -44,12 +44,17 @@ def read_patch(text: str) -> Patch:
     return Patch(tuple(reader.changes))
 
 
+def readable(text: str) -> Patch:
+    """Returns the patch in a text, or a patch without changes if the text is refused."""
+    try:
+        return read_patch(text)
+    except PatchRefused:
+        return Patch()
+
+
 def touched_paths(patch: str) -> list[str]:
     """Returns the paths that a patch reads or writes, or none if the patch is refused."""
-    try:
-        return read_patch(patch).paths
-    except PatchRefused:
-        return []
+    return readable(patch).paths
 
 
 class _Reader:

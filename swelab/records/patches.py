@@ -58,6 +58,16 @@ class Change:
         differs."""
         return not (self.hunks or self.binary or self.source or self.old_mode or self.new_mode)
 
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The lines of all hunks as (mark, text)."""
+        return [(line[0], line[1:]) for hunk in self.hunks for line in hunk.lines if line[0] != "\\"]
+
+    @property
+    def size(self) -> int:
+        """The number of added and removed lines."""
+        return sum(mark != " " for mark, _ in self.lines)
+
     def text(self) -> str:
         """Returns the change in git's form, with plain names."""
         old, new = quote("a/" + (self.source or self.path)), quote("b/" + self.path)

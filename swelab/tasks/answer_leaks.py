@@ -23,11 +23,11 @@ from pathlib import Path, PurePosixPath
 from swelab.files.python_syntax import parse_python, walk
 from swelab.files.text_lines import lines_of, python_lines
 from swelab.records import shorten
+from swelab.records.patch_reader import readable
 from swelab.records.task_records import Leak, Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.image_leaks import ALL_FILES
-from swelab.tasks.patch_text import file_changes
 
 LINES = 3
 LEAST_CHARACTERS = 24
@@ -58,7 +58,7 @@ class Answer:
 def answer_of(task: Task) -> Answer:
     """Returns the windows of a task's gold patch."""
     broken, fixed = ("+", "-") if task.is_bug else ("-", "+")
-    changes = list(file_changes(task.patch))
+    changes = readable(task.patch).changes
     found = set[Window]()
     for change in changes:
         before = {*windows(text for mark, text in change.lines if mark in (" ", broken))}

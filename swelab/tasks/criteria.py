@@ -14,13 +14,14 @@ from swelab.tasks.published_rows import is_private
 Test = Callable[[Task], bool]
 
 PUBLISHED = {"easy": 1, "medium": 5, "hard": 9}
-MEASURES: dict[str, Callable[[Task], int]] = {
+MEASURES: dict[str, Callable[[Task], int | None]] = {
     "fail_to_pass": lambda row: len(row.FAIL_TO_PASS),
     "statement_chars": lambda row: len(row.problem_statement),
-    "patch_lines": lambda row: patch_size(row.patch)[0],
-    "patch_files": lambda row: patch_size(row.patch)[1],
+    "patch_lines": lambda row: (patch_size(row.patch) or (None, None))[0],
+    "patch_files": lambda row: (patch_size(row.patch) or (None, None))[1],
 }
-"""Maps a measure to its function. Criteria `min_<measure>` and `max_<measure>` limit its value."""
+"""Maps a measure to its function. Criteria `min_<measure>` and `max_<measure>` limit its value. Both exclude
+a row without a value, whose patch is refused."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
 """Measures that are unknown for a task with private answers. Their limits do not exclude such tasks."""
 
@@ -82,11 +83,11 @@ def _by_bound(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
 
 
 def _at_least(name: str, least: int, row: Task) -> bool:
-    return _unknown(name, row) or MEASURES[name](row) >= least
+    return _unknown(name, row) or ((value := MEASURES[name](row)) is not None and value >= least)
 
 
 def _at_most(name: str, most: int, row: Task) -> bool:
-    return _unknown(name, row) or MEASURES[name](row) <= most
+    return _unknown(name, row) or ((value := MEASURES[name](row)) is not None and value <= most)
 
 
 def _unknown(name: str, row: Task) -> bool:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from swelab.records.patch_reader import readable
 from swelab.records.task_records import Task
-from swelab.tasks.patch_text import file_changes
 
 _MIRROR = re.compile(r"[^/]+/(.+?)__(.+)\.([0-9a-f]{8})")
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
@@ -44,7 +44,7 @@ def change_hash(patch: str, backwards: bool = False) -> str:
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
     text: list[str] = []
-    for file in file_changes(patch):
+    for file in readable(patch).changes:
         text.append(f"file {file.path}")
         run: dict[str, list[str]] = {removed: [], added: []}
         for mark, line in [*file.lines, (" ", "")]:

@@ -9,7 +9,7 @@ import pytest
 from swelab.records.patch_names import PatchRefused
 from swelab.records.patch_reader import read_patch, touched_paths
 from swelab.records.patches import outside_links
-from swelab.tasks.patch_text import file_changes, reversed_patch
+from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
 
 EDIT = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"
@@ -138,7 +138,6 @@ def test_a_number_of_lines_that_no_file_has_is_no_hunk():
     patch = "--- a/x\n+++ b/x\n@@ -1," + "1" * 5000 + " +1 @@\n--- ../y\n"
     with pytest.raises(PatchRefused, match="changes no file"):
         read_patch(patch)
-    assert list(file_changes(patch))
 
 
 @pytest.mark.parametrize(
@@ -235,8 +234,8 @@ def test_the_patches_of_published_rows_are_read_whole():
     for text in (each.replace("\r\n", "\n") for each in texts):
         patch = read_patch(text)
         assert read_patch(text.replace("\n", "\r\n")) == patch
-        assert [(each.path, each.lines) for each in file_changes(patch.text)] == [
-            (each.path, each.lines) for each in file_changes(text)
+        assert [(each.path, each.lines) for each in read_patch(patch.text).changes] == [
+            (each.path, each.lines) for each in patch.changes
         ]
         assert patch.paths == sorted(
             {line[6:].split("\t")[0] for line in text.split("\n") if line.startswith(("--- a/", "+++ b/"))}

@@ -11,12 +11,13 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_subset, load_experiment
-from swelab.configs.kinds import SUBSET
+from swelab.configs.kinds import SUBSET, subset
 from swelab.records import InputError, write_json, write_jsonl
+from swelab.records.patch_reader import read_patch
 from swelab.records.task_records import Task
-from swelab.tasks.criteria import read_ratings
+from swelab.tasks.criteria import Criteria, read_ratings
 from swelab.tasks.datasets_source import make_tasks
-from swelab.tasks.patch_text import file_changes, language, patch_size
+from swelab.tasks.patch_text import language, patch_size
 from swelab.tasks.task_rows import read_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.tasks.test_datasets_source import row
@@ -46,14 +47,22 @@ def test_a_patch_is_measured_by_its_hunks():
     )
     # A removed line that looks like a header, and a removed file.
     text += "diff --git a/e.sql b/e.sql\n--- a/e.sql\n+++ /dev/null\n@@ -1,2 +0,0 @@\n--- drop\n-++ it\n"
-    assert [(file.path, file.changed) for file in file_changes(text)] == [
+    assert [(change.path, change.size) for change in read_patch(text).changes] == [
         ("a.py", 3),
         ("c.go", 0),
         ("d.go", 2),
         ("e.sql", 2),
     ]
     assert patch_size(text) == (7, 4)
-    assert [file.path for file in file_changes("--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n")] == ["x.py"]
+    assert patch_size("--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n") == (2, 1)
+
+
+@pytest.mark.parametrize("limit", ["max_patch_lines", "min_patch_lines", "max_patch_files"])
+def test_a_patch_that_cannot_be_read_meets_no_limit(limit):
+    broken = patch("a.py", 2, 1) + "@@ -1,9 +1,9 @@\n a\n"
+    criteria = Criteria(subset.Criteria.model_validate({limit: 1 if "min" in limit else 99}))
+    assert criteria.miss(row(1, patch=patch("a.py"))) == ""
+    assert criteria.miss(row(1, patch=broken)) == limit
 
 
 @pytest.mark.parametrize(
