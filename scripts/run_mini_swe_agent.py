@@ -12,7 +12,7 @@ from pathlib import Path
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.evaluation.benchmark_rows import Source, read_benchmark
-from swelab.outcomes import LOST_ROLLOUTS
+from swelab.outcomes import RETRIED_ROLLOUTS
 from swelab.records import Fault, write_json
 from swelab.rollouts.mini_program import Program, merge_slices, run
 
@@ -52,7 +52,7 @@ def main() -> None:
     ends = run(Program(args.sglang_url, args.model, args.output, config, **given), tasks)
     counts = Counter(map(str, ends.values())).most_common()
     print(f"{args.output / 'preds.json'}: " + ", ".join(f"{count} {end}" for end, count in counts))
-    if lost := [name for name, end in ends.items() if end in LOST_ROLLOUTS]:
+    if lost := [name for name, end in ends.items() if end in RETRIED_ROLLOUTS]:
         raise Fault(f"{len(lost)} attempts were lost, such as {lost[0]}; the same command tries them again")
 
 

@@ -31,6 +31,7 @@ class Meaning:
 
 RESULT = Meaning()
 LOSS = Meaning(infrastructure=True, attempted=False, trainable=False, retried="at once")
+REFUSAL = Meaning(attempted=False, trainable=False)
 NO_RECORD = Meaning(attempted=False, trainable=False)
 WAITS = Meaning(attempted=False, trainable=False, retried="with a higher budget")
 CHEAT = Meaning(trainable=False)
@@ -59,6 +60,7 @@ class RolloutEnd(_End):
     MALFORMED = "malformed", "the policy gave answers without a command", RESULT
     SANDBOX_LOST = "sandbox_lost", "the sandbox was lost", LOSS
     MODEL_LOST = "model_lost", "the model did not answer", LOSS
+    MODEL_REFUSED = "model_refused", "the model's service does not answer this task", REFUSAL
     NOT_RECORDED = "not_recorded", "no trajectory was recorded", NO_RECORD
     BUDGET_SPENT = "budget_spent", "the budget had no room for it", WAITS
 
@@ -79,8 +81,8 @@ class GradeEnd(_End):
 RETRIED_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "at once")
 WAITING_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "with a higher budget")
 LOST_ROLLOUTS = frozenset(end for end in RolloutEnd if not end.meaning.attempted)
-"""Ends of rollouts that are not attempts: the rollout was lost, was not recorded, or waits for a higher
-budget.
+"""Ends of rollouts that are not attempts: the rollout was lost, was refused by the model's service, was not
+recorded, or waits for a higher budget.
 """
 TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
 FINAL_ROLLOUTS = tuple(end for end in RolloutEnd if end not in WAITING_ROLLOUTS)
@@ -90,7 +92,13 @@ FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and e
 """Grades of tasks that were not resolved, by a policy that did not cheat."""
 FORGED_GRADES = frozenset(end for end in GradeEnd if end.meaning is CHEAT)
 """Grades of patches whose tests pass although the patch is not a repair, or may not be one."""
-RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL_LOST)
+RATING_ENDS = (
+    "rated",
+    "unreadable",
+    RolloutEnd.CONTEXT_LIMIT,
+    RolloutEnd.MODEL_LOST,
+    RolloutEnd.MODEL_REFUSED,
+)
 """The ways in which the rating of a task's difficulty ends."""
 
 EVIDENCE = (GradeEnd.RESOLVED, "witnessed")

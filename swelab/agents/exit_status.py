@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from swelab.models.service_words import Kind, judge_text
-from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
+from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
 from swelab.records import Record
 
 MINI = {
@@ -18,6 +18,7 @@ MINI = {
     "RepeatedFormatError": RolloutEnd.MALFORMED,
     "ContextWindowExceededError": RolloutEnd.CONTEXT_LIMIT,
     "ContextLimit": RolloutEnd.CONTEXT_LIMIT,
+    "ModelRefused": RolloutEnd.MODEL_REFUSED,
     "SandboxError": RolloutEnd.SANDBOX_LOST,
     "SandboxLost": RolloutEnd.SANDBOX_LOST,
     "CalledProcessError": RolloutEnd.SANDBOX_LOST,
@@ -39,6 +40,8 @@ SWE_AGENT = {
     "exit_error": RolloutEnd.SANDBOX_LOST,
 }
 """Maps statuses of SWE-agent to ends. Both forfeiting and submitting end the run with the current patch."""
+_REFUSALS = {Kind.OVERFLOWED: RolloutEnd.CONTEXT_LIMIT, Kind.FILTERED: RolloutEnd.MODEL_REFUSED}
+"""Maps kinds of refusals to ends. (A text that no row of the table knows is read as the kind `stuck`.)"""
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -46,8 +49,7 @@ def mini_end(info: Record) -> RolloutEnd:
     """Returns the end of a mini-swe-agent run, from the `info` of its trajectory."""
     status = info["exit_status"]
     if status not in MINI:
-        overflowed = judge_text(f"{status}: {_last_words(info)}") == Kind.OVERFLOWED
-        return RolloutEnd.CONTEXT_LIMIT if overflowed else RolloutEnd.MODEL_LOST
+        return _REFUSALS.get(judge_text(f"{status}: {_last_words(info)}"), RolloutEnd.MODEL_LOST)
     end = MINI[status]
     if end != RolloutEnd.STEP_LIMIT:
         return end
@@ -73,8 +75,9 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
         return _limit_met(info, *limits, end)
     if reason == "exit_error":
         end = RolloutEnd.MODEL_LOST if "litellm." in last_words else end
-        end = RolloutEnd.CONTEXT_LIMIT if judge_text(last_words) == Kind.OVERFLOWED else end
-    return RolloutEnd.SUBMITTED if by_itself and patch and end in RETRIED_ROLLOUTS else end
+    if end in (RolloutEnd.MODEL_LOST, RolloutEnd.SANDBOX_LOST) and reason in ("exit_error", "exit_api"):
+        end = _REFUSALS.get(judge_text(last_words), end)
+    return RolloutEnd.SUBMITTED if by_itself and patch and end in LOST_ROLLOUTS else end
 
 
 def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:

@@ -18,7 +18,7 @@ from minisweagent.exceptions import Submitted  # noqa: E402
 
 from swelab.agents.exit_status import mini_end  # noqa: E402
 from swelab.configs.kinds.scaffold import MiniLoop  # noqa: E402
-from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
+from swelab.models import BudgetSpent, ContextLimit, ModelLost, ModelRefused  # noqa: E402
 from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
 from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
@@ -30,10 +30,11 @@ from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError, working_co
 FAULTS: dict[type[Exception], RolloutEnd] = {
     ContextLimit: RolloutEnd.CONTEXT_LIMIT,
     BudgetSpent: RolloutEnd.BUDGET_SPENT,
+    ModelRefused: RolloutEnd.MODEL_REFUSED,
     ModelLost: RolloutEnd.MODEL_LOST,
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-"""Maps an exception that the agent's loop raised to the end of the rollout."""
+"""Maps an exception that the agent's loop raised to the end of the rollout. The first match counts."""
 
 
 class SandboxEnvironment:
@@ -125,8 +126,8 @@ def run_rollout(
 
     model: follows mini-swe-agent's Model protocol. sandbox: contains the checkout, whose only commit is
     `base`. environment: makes the object that runs the actions. Losses of infrastructure are returned as the
-    outcomes sandbox_lost and model_lost, and a spent budget as budget_spent. Model output never raises an
-    error.
+    outcomes sandbox_lost and model_lost, a service's refusal of the task as model_refused, and a spent budget
+    as budget_spent. Model output never raises an error.
     """
     place = environment(sandbox, base, scaffold)
     agent = DefaultAgent(

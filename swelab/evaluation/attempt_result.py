@@ -1,6 +1,6 @@
 """The record of one attempt at a task: how the attempt ended, the patch, the grade and the model usage."""
 
-from swelab.outcomes import LOST_ROLLOUTS, WAITING_ROLLOUTS, GradeEnd
+from swelab.outcomes import LOST_ROLLOUTS, WAITING_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record
 from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
 from swelab.records.typed import Count, TypedRecord, field
@@ -28,9 +28,15 @@ class AttemptResult(TypedRecord):
         return self.outcome in WAITING_ROLLOUTS
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the model's service does not answer this task, so that no later run retries the attempt."""
+        return self.outcome == RolloutEnd.MODEL_REFUSED
+
+    @property
     def is_lost(self) -> bool:
         """Whether the attempt was lost to infrastructure and will be retried by the next run."""
-        return not self.is_final and not self.is_paused and self.status == GradeEnd.INFRA_ERROR
+        final = self.is_final or self.is_paused or self.is_refused
+        return not final and self.status == GradeEnd.INFRA_ERROR
 
     @property
     def status(self) -> str:

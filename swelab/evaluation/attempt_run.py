@@ -144,7 +144,7 @@ def attempts(
 
     images: maps instance ids to images, for the tasks that run in an image. See `run_shard`. Raises
     ServiceRefused, ServingError, BackendMissing, and InputError if a repository archive does not exist.
-    Raises ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these
+    Raises ShardLost if more than `plan.max_lost` attempts were lost or refused. After any of these
     errors, `finished_attempts` returns the attempts that are in the journal.
     """
     with open_desk(plan, images, folders) as desk, Journal(plan.progress / "results.jsonl") as results:
@@ -161,6 +161,7 @@ def attempts(
             is_lost=lambda done: done.is_lost,
             is_good=lambda done: bool(done.grade and done.grade.resolved),
             is_paused=lambda done: done.is_paused,
+            is_refused=lambda done: done.is_refused,
             losses=attempt_losses(plan),
         )
         paid = [desk.keys.paid_run(sample) for sample in range(plan.samples)]

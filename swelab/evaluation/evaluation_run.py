@@ -111,7 +111,7 @@ def _excess(plan: Plan, done: Sequence[AttemptResult]) -> ShardLost | None:
     None."""
     losses = attempt_losses(plan)
     for each in done:
-        losses.note(each, each.is_lost)
+        losses.note(each, each.is_lost or each.is_refused)
     try:
         losses.check(len(done))
     except ShardLost as fault:

@@ -16,7 +16,7 @@ from swelab.grading.swebench_report import build_report
 from swelab.models.billing.ledger import sums_of
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.billing.prices import NANO
-from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
+from swelab.outcomes import LOST_ROLLOUTS, RETRIED_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record, write_json, write_jsonl
 from swelab.records.attempt_records import RESOLVED_BY
 from swelab.records.score_records import Score
@@ -173,7 +173,7 @@ def loss(done: AttemptResult) -> str:
         return "row that cannot be used"
     if done.is_paused:
         return RolloutEnd(done.outcome).words  # type: ignore[call-arg]
-    if done.outcome in (RolloutEnd.SANDBOX_LOST, RolloutEnd.MODEL_LOST):
+    if done.is_refused or done.outcome in RETRIED_ROLLOUTS:
         return str(done.outcome)
     return "grading lost"
 

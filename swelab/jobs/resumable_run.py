@@ -31,6 +31,7 @@ def run_shard(
     is_good: Callable[[Kind], bool],
     place: Place | None = None,
     is_paused: Callable[[Kind], bool] = lambda record: False,
+    is_refused: Callable[[Kind], bool] = lambda record: False,
     losses: Losses[Kind] | None = None,
 ) -> Iterator[Kind]:
     """Processes `items` (pairs of journal key and instance) and yields the record of each item, in order.
@@ -39,17 +40,20 @@ def run_shard(
     instance, so that no model server starts for nothing. Instances with long past durations start first. If
     `is_lost` is true of a record (lost to infrastructure), the instance is repeated after each of
     RETRY_SECONDS, and by a later run. If `is_paused` is true, the instance is repeated only by a later run.
+    If `is_refused` is true (repetition does not help), the instance counts as a loss and is never repeated.
     An exception ends the run after the running instances are written to the journal. With a `place` and
     $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster without `open_work`. Raises ShardLost
     before the first record if more instances are lost than `losses` allows. After several losses in a row
     beyond that number, no further instance starts.
     """
     progress = Progress(len(items), label)
-    kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)
-    finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
+    losses, finished = losses or Losses(), {}
+    for key, record in ((key, journal.record(key, kind)) for key, _ in items if key in journal):
+        if not (is_lost(record) or is_paused(record)):
+            finished[key] = is_good(record)
+            losses.note(record, is_refused(record))
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
-    losses = losses or Losses()
     if todo:
         with Timings(journal.path) as timings:
             waiting = deque(timings.longest_first(todo))
@@ -59,7 +63,7 @@ def run_shard(
                     timings.note(done)
                     for record in (kind.of(each.record) for each in done):
                         progress.done(is_good(record))
-                        losses.note(record, is_lost(record))
+                        losses.note(record, is_lost(record) or is_refused(record))
                     if losses.hopeless(workers):
                         waiting.clear()
     progress.close()

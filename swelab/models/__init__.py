@@ -8,6 +8,10 @@ class ModelLost(Fault):
     the policy."""
 
 
+class ModelRefused(ModelLost):
+    """A model's service does not answer this conversation, and will not at another try."""
+
+
 class ContextLimit(Fault):
     """A conversation no longer fits into the model's context."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from swelab.models import ContextLimit, ModelLost
+from swelab.models import ContextLimit, ModelLost, ModelRefused
 from swelab.records import Fault, InputError, Record
 
 
@@ -173,5 +173,5 @@ def final_fault(kind: Kind, words: str, address: str) -> Fault:
     if kind.ends == Ends.RUN:
         return InputError(f"the model service refused: {words}; another try does not help", address)
     if kind.ends == Ends.TASK:
-        return ModelLost(f"the model service does not answer this: {words}; another try does not help")
+        return ModelRefused(f"the model service does not answer this: {words}; another try does not help")
     return ModelLost(f"{words}; the same command tries it again")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.agents.exit_status import mini_end
-from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
+from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
@@ -132,7 +132,7 @@ def end_of(folder: Path, name: str) -> RolloutEnd:
 
 def take_out(folder: Path) -> list[str]:
     """Removes lost instances from a folder's predictions, so that they are tried again. Returns their ids."""
-    lost = sorted(name for name, end in ends(folder).items() if end in LOST_ROLLOUTS)
+    lost = sorted(name for name, end in ends(folder).items() if end in RETRIED_ROLLOUTS)
     if lost:
         rows = load_predictions(folder / PREDICTIONS)
         write_json(folder / PREDICTIONS, {name: row for name, row in rows.items() if name not in lost})
@@ -155,7 +155,7 @@ def merge_slices(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[s
             end = end_of(folder, name)
             if name in predictions:
                 faults["in two slices"].append(name)
-            if end in LOST_ROLLOUTS:
+            if end in RETRIED_ROLLOUTS:
                 faults["lost (run the slice again)"].append(name)
             predictions[name] = row | {"model_patch": row.model_patch or "", "outcome": end}
     order = list(instance_ids)

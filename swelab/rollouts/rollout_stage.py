@@ -84,6 +84,7 @@ def roll_out(
             kind=Trajectory,
             place=place,
             is_paused=place.is_paused,
+            is_refused=lambda record: record.outcome == RolloutEnd.MODEL_REFUSED,
             losses=rollout_losses(policy, policy_name),
         )
         yield from final(keyed, rows, place, place.paid_run(store))
@@ -110,7 +111,7 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
     reason."""
 
     def reason_of(record: Trajectory) -> str:
-        where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
+        where = f" at {service_of(policy)}" if record.outcome in OF_MODEL else ""
         return f"{record.outcome}{where}: {record.info.get('reason') or 'no reason given'}"
 
     return Losses(policy.max_lost or 0, reason_of, name, "rollouts")
@@ -123,6 +124,10 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
         f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {place} is kept"
     )
+
+
+OF_MODEL = (RolloutEnd.MODEL_LOST, RolloutEnd.MODEL_REFUSED)
+"""Ends for which the model's service is the cause."""
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ class _Batch:
         """Raises ShardLost if too many of `tasks` were lost. All `tasks` must be in the journal."""
         for task in tasks:
             record = self.trajectory(self.keys[task.instance_id])
-            losses.note(record, record.outcome in RETRIED_ROLLOUTS)
+            losses.note(record, record.outcome in (*RETRIED_ROLLOUTS, RolloutEnd.MODEL_REFUSED))
         losses.check(len(tasks))
 
     def _write(self, record: Rollout) -> None:

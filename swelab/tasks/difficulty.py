@@ -18,7 +18,7 @@ from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.resumable_run import run_shard
-from swelab.models import ContextLimit, ModelLost
+from swelab.models import ContextLimit, ModelLost, ModelRefused
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
@@ -73,6 +73,7 @@ def rate_tasks(
             kind=Difficulty,
             is_lost=lambda record: record.outcome in RETRIED_ROLLOUTS,
             is_good=lambda record: record.outcome == "rated",
+            is_refused=lambda record: record.outcome == RolloutEnd.MODEL_REFUSED,
             losses=rating_losses(policy, policy_name),
         )
         for record in rated:
@@ -92,11 +93,19 @@ def _items(
         yield key, {"instance_id": task.instance_id, "number": number, "key": key}
 
 
+_FAULTS: dict[type[Exception], RolloutEnd] = {
+    ContextLimit: RolloutEnd.CONTEXT_LIMIT,
+    ModelRefused: RolloutEnd.MODEL_REFUSED,
+    ModelLost: RolloutEnd.MODEL_LOST,
+}
+"""Maps an exception of the model to the end of the rating. The first match counts."""
+
+
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
     """Returns the limit for lost ratings, with a function that describes a lost rating."""
-    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
+    service = service_of(policy)
     most = policy.max_lost or 0
-    return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
+    return Losses(most, lambda record: f"{record.outcome} at {service}: {record.answer}", name, "ratings")
 
 
 def _rate(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Difficulty:
@@ -143,8 +152,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
         try:
             answer = model.query(messages)
         except (ContextLimit, ModelLost) as fault:
-            full = isinstance(fault, ContextLimit)
-            outcome = RolloutEnd.CONTEXT_LIMIT if full else RolloutEnd.MODEL_LOST
+            outcome = next(end for kind, end in _FAULTS.items() if isinstance(fault, kind))
             model_text = shorten(str(fault))
             break
         content, told = answer["content"], answer["extra"]

@@ -35,7 +35,7 @@ def test_what_an_end_means_is_consistent(end):
 
 
 def test_what_the_stages_read_from_it():
-    assert {"sandbox_lost", "model_lost", "not_recorded", "budget_spent"} == LOST_ROLLOUTS
+    assert {"sandbox_lost", "model_lost", "model_refused", "not_recorded", "budget_spent"} == LOST_ROLLOUTS
     assert {"sandbox_lost", "model_lost"} == outcomes.RETRIED_ROLLOUTS
     assert {"budget_spent"} == outcomes.WAITING_ROLLOUTS
     assert {"infra_error"} == LOST_GRADES

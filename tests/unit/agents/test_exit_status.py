@@ -39,6 +39,8 @@ def mini_info(status="LimitsExceeded", calls=3, cost=0.5, **limits):
             "context_limit",
         ),
         (mini_info("BadRequestError") | {"exception_str": "messages.2: text is empty"}, "model_lost"),
+        (mini_info("BadRequestError") | {"exception_str": "blocked by content filtering"}, "model_refused"),
+        (mini_info("ContentPolicyViolationError"), "model_refused"),
     ],
 )
 def test_how_mini_ended(info, end):
@@ -64,6 +66,18 @@ def test_which_limit_ended_a_run_of_swe_agent(status, patch, limits, end):
     info = {"exit_status": status, "model_stats": {"instance_cost": 0.5, "api_calls": 3}}
     settings = {"agent": {"model": limits}} if limits is not None else None
     assert swe_agent_end(info, settings, patch, "") == end
+
+
+@pytest.mark.parametrize(
+    ("words", "patch", "end"),
+    [
+        ("litellm.BadRequestError: the content_filter was triggered", "", "model_refused"),
+        ("litellm.BadRequestError: the content_filter was triggered", "diff", "submitted"),
+        ("litellm.APIError: down", "", "model_lost"),
+    ],
+)
+def test_a_filter_that_ended_a_run_of_swe_agent(words, patch, end):
+    assert swe_agent_end({"exit_status": "submitted (exit_error)"}, None, patch, words) == end
 
 
 def test_every_word_is_the_end_of_a_result():
