@@ -7,6 +7,7 @@ from swebench import types
 
 from swelab.grading.harness.grade import grade_evidence, run_patch
 from swelab.grading.harness.spec import read_spec
+from swelab.records import InputError
 from swelab.sandbox import Limits
 from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
@@ -92,6 +93,34 @@ def test_a_real_rows_script(task, buggy_store, backend):
     lines = ["pytest -rA tests/test_core.py" if line.startswith("pytest ") else line for line in lines]
     both = {"FAIL_TO_PASS": [*task["FAIL_TO_PASS"], "tests/test_core.py::test_last"], "PASS_TO_PASS": []}
     holds(row(task, "\n".join(lines), **both), buggy_store, backend)
+
+
+RUNS = {
+    "in a statement": "if true; then\n  " + RUN + "\nfi\n",
+    "after a folder": f"cd . &&\n{RUN}\n",
+    "from a string": "T=py; T=${T}test\n" + RUN.replace("pytest", '"$T"') + "\n",
+}
+
+
+LOOKS = "import os\nassert len(os.listdir('.git/objects')) <= 4, 'the history is there'\n"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_history_is_gone_when_tests_run(task, buggy_store, backend, run):
+    """The code under test looks for the history when it is imported."""
+    script = "git checkout -q HEAD tests\n" * (run != "from a string") + RUNS[run]
+    added = "".join(f"+{line}\n" for line in LOOKS.splitlines())
+    patch = f"--- a/calc/__init__.py\n+++ b/calc/__init__.py\n@@ -0,0 +1,2 @@\n{added}"
+    grade, kept = told(row(task, script), reversed_patch(BUG) + patch, buggy_store, backend)
+    assert "1 passed" in kept["log"] or "2 passed" in kept["log"], kept["log"]
+    assert "the history is there" not in kept["log"] and grade["status"] != "tampered", grade["reason"]
+
+
+def test_a_script_that_hides_its_tests_behind_git_is_refused(task, buggy_store, backend):
+    script = "git checkout -q HEAD tests\n" + RUNS["from a string"]
+    why = "does not tell where its tests begin.*expected a line that runs pytest"
+    with pytest.raises(InputError, match=why):
+        told(row(task, script), reversed_patch(BUG), buggy_store, backend)
 
 
 def test_an_interpreter_that_does_not_load_the_guard_is_said(task, buggy_store, backend):

@@ -152,6 +152,32 @@ def test_what_a_script_leaves_running_is_ended_before_its_reward_is_read(lab, ba
     assert (grade.status, grade.reward) == ("unresolved", 0)
 
 
+EMPTY = "--allow-empty"
+COUNTS = """python - <<'E'
+import os
+objects = sum(len(files) for _, _, files in os.walk("/app/.g" "it/objects"))
+open("/logs/verifier/reward.txt", "w").write(str(int(objects == {count})))
+E
+"""
+
+
+@pytest.mark.parametrize(("words", "count"), [("", 2), ("# git checkout x\n", 6)])
+def test_the_history_is_gone_when_a_script_judges_unless_it_names_git(image, backend, tmp_path, words, count):
+    lab = folders.unpacked_image(image, tmp_path)
+    for arguments in (
+        ("init", "-q"),
+        ("add", "-A"),
+        ("commit", "-qm", "x"),
+        ("commit", "-qm", "y", "--allow-empty"),
+    ):
+        identity = ("-c", "user.name=x", "-c", "user.email=x@x", "-c", "safe.directory=*")
+        subprocess.run(["git", *identity, *arguments], cwd=lab.folder / "app", check=True)
+    judge = words + COUNTS.format(count=count)
+    folders.write(tmp_path / "in", "write-the-sum", **{"tests/test.sh": judge})
+    (task,) = rows(tmp_path / "in").values()
+    assert graded((backend, lab), task, tmp_path, "echo 42 >sum.txt").reward == 1
+
+
 def beside(tasks, others):
     """Returns rows and one good row, because a lock without any task is an error."""
     return {"greet-by-name": tasks["greet-by-name"], **others}

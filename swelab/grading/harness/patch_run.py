@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from swelab.grading.evidence import RunEvidence, ended_run
-from swelab.grading.harness import audit, protected, script
+from swelab.grading.harness import audit, protected
 from swelab.grading.harness.empty_history import history_files, history_line
 from swelab.grading.harness.guard import Guard, pack_tar, unpack_tar
 from swelab.grading.harness.hostile_text import review
@@ -245,10 +245,10 @@ class PatchRun:
         if guarded:
             spec = spec.with_folder_first(guard.folder)
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
-        before = "" if "reference" in self.checks else history_line(guard.folder)
-        text = script.with_line_before_tests(spec.eval_script, before) if before else spec.eval_script
+        before = history_line(guard.folder)
+        text = spec.script_with_history(before)
         files |= {"eval.sh": text.encode(), "test.diff": encode_patch(spec.test_patch)}
-        files |= history_files(guard.root, guard.folder) if before else {}
+        files |= history_files(guard.root, guard.folder)
         if guarded:
             only = tests if self.spoil else None
             files |= guard.files(changed, self._tests_to_watch(), spec.listed, spec.test_paths, only)

@@ -13,6 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from swelab.grading.evidence import RunEvidence, ended_run
+from swelab.grading.harness.empty_history import FOLDER as HISTORY
+from swelab.grading.harness.empty_history import history_files, history_line
+from swelab.grading.harness.guard import pack_tar
 from swelab.grading.harness.patch_run import LOG_BYTES, PREPARE_SECONDS
 from swelab.grading.harness.prediction_files import whole_files
 from swelab.grading.harness.reward_verdict import REWARD_FILES
@@ -29,6 +32,7 @@ from swelab.tasks.patch_application import encode_patch
 
 SOLVE_SECONDS = 1800
 _REWARD_BYTES = 1 << 16
+_GIT = re.compile(rb"\bgit\b")
 _REACHES = re.compile(r"logs/verifier|\breward\.(?:txt|json)\b|swelab-scripts")
 _APPLY = """cd {workdir} || exit 90
 git -c safe.directory='*' -c core.fsmonitor= apply --whitespace=nowarn {name} ||
@@ -56,6 +60,7 @@ class RewardRun:
             raise InputError("no test.sh in verifier_tar", self.spec.instance_id, "a script that judges")
         if self.patch.changes and (fault := self._apply()):
             return fault
+        self._replace_history(files)
         seconds = self.spec.seconds
         bounds = replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=LOG_BYTES)
         result = self.sandbox.exec(
@@ -83,6 +88,14 @@ class RewardRun:
         if result.limit not in ("", "output"):
             return ended_run(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({result.limit})")
         return ended_run("not_applied", "no way of applying it succeeded") if result.returncode else None
+
+    def _replace_history(self, files: dict[str, bytes]) -> None:
+        """Replaces the checkout's repository by an empty one, unless a file of the script names git."""
+        if any(_GIT.search(data) for data in files.values()):
+            return
+        folder = f"{SCRIPTS}/{HISTORY}"
+        self.sandbox.put(f"{folder}/all.tar", pack_tar(history_files(WORKDIR, folder)))
+        self.sandbox.exec(f"tar -xf {folder}/all.tar -C {folder} && {history_line(folder)}; rm -rf {folder}")
 
     def _findings(self) -> list[str]:
         """Returns a finding for each name of a reward file or its folder in the patch's added lines."""

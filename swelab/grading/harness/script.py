@@ -20,6 +20,9 @@ _PATH_VALUE = re.compile(rf"(?<![\w$:{{./-])PYTHONPATH\+?=({_WORD})")
 _ENTERS = re.compile(rf"(?:(?:^|[\s;&|(\"'])cd|\s-C|\s--chdir)[ =]+({_WORD})", re.M)
 _SAME_FOLDER = re.compile(r"\$PWD\b|\$\{PWD\}|\$\(pwd\)|`pwd`")
 _OWN_VALUE = re.compile(r"\$PYTHONPATH\b|\$\{PYTHONPATH\b[^}]*\}")
+_GIT = re.compile(r"\bgit\b")
+_FUNCTION = re.compile(r"^\s*(?:function\s|[\w-]+\s*\(\))", re.M)
+_MIDDLE = re.compile(r"(?:then|else|elif|do|fi|done|esac)\b|[{})]|;;")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
 
 
@@ -58,21 +61,28 @@ def with_test_status(text: str) -> str:
 
 
 def with_line_before_tests(text: str, line: str) -> str:
-    """Inserts a line into an eval script, before the line that runs pytest or the marker before the tests.
+    """Inserts a line into an eval script, before the statement that runs pytest or the marker of the tests.
 
-    `git` does nothing in the lines that follow, which restore files after the tests. Returns the script
-    unchanged if its tests are not found.
+    `git` does nothing in the lines that follow, which restore files after the tests. A script without such a
+    statement gets the line as its first, if it does not use git. Raises ValueError if no place is right.
     """
     lines = text.split("\n")
     hidden = _here_documents(text)
     places = [
         n
         for n, each in enumerate(lines)
-        if n not in hidden and (OFFICIAL_START in each or runs_of_pytest(each)) and _stands_alone(lines, n)
+        if n not in hidden and (OFFICIAL_START in each or runs_of_pytest(each))
     ]
-    if not places:
-        return text
-    return "\n".join([*lines[: places[0]], line, "git() { :; }", *lines[places[0] :]])
+    place = next((n for n in places if _stands_alone(lines, n)), None)
+    if place is None and places:
+        place = _statement_start(lines, places[0])
+        if _GIT.search(part := "\n".join(lines[place : places[0]])) or _FUNCTION.search(part):
+            raise ValueError("tests in a function, or in one statement with git")
+    elif place is None and not _GIT.search(text):
+        place = int(text.startswith("#!"))
+    if place is None:
+        raise ValueError("git, and no line that runs pytest or marks the tests")
+    return "\n".join([*lines[:place], line, "git() { :; }", *lines[place:]])
 
 
 def launcher(text: str) -> str:
@@ -134,6 +144,13 @@ def _here_documents(text: str) -> set[int]:
 def _simple(lines: list[str], place: int) -> bool:
     """Returns whether a line is a complete command, so that lines can be inserted before and after it."""
     return _stands_alone(lines, place) and _ends_line(lines[place])
+
+
+def _statement_start(lines: list[str], place: int) -> int:
+    """Returns the first line of the statement to which a line belongs."""
+    while place and (not _stands_alone(lines, place) or _MIDDLE.match(lines[place])):
+        place -= 1
+    return place
 
 
 def _stands_alone(lines: list[str], place: int) -> bool:

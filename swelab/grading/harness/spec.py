@@ -154,6 +154,20 @@ class RunSpec:
         command, text = (script.with_folder_first(each, folder) for each in (self.test_cmd, self.eval_script))
         return replace(self, test_cmd=command, eval_script=text)
 
+    def script_with_history(self, line: str) -> str:
+        """Returns the eval script with `line`, which replaces the repository's history, before its tests.
+
+        Raises InputError if the script does not tell where its tests begin.
+        """
+        if not self.eval_script:
+            return ""
+        try:
+            return script.with_line_before_tests(self.eval_script, line)
+        except ValueError as what:
+            fault = f"its eval script does not tell where its tests begin: it has {what}"
+            expected = f"a line that runs pytest, or the line : '{OFFICIAL_START}' before the tests"
+            raise InputError(fault, self.instance_id, expected) from None
+
     @property
     def has_markers(self) -> bool:
         """Whether the eval script prints the benchmark's markers around the tests' output."""
@@ -181,7 +195,7 @@ class RunSpec:
         """
         if self.eval_script:
             return f"bash {folder}/eval.sh"
-        command = f"{before}\n{self.test_cmd}" if before else self.test_cmd
+        command = f"{before}\n{self.test_cmd}"
         if self.test_patch:
             return f"git apply --whitespace=nowarn {folder}/test.diff && {{ {command}\n}}"
         return command

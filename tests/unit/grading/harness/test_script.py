@@ -39,14 +39,31 @@ MARKED = ": '>>>>> Start Test Output'"
         (f"git apply x\n{MARKED}\n./run a\n: '>>>>> End Test Output'\ngit checkout b", MARKED),
         (f"git apply x\n{MARKED}\npytest a\n", MARKED),
         ("cat <<'E'\npytest a\nE\npytest b", "pytest b"),
-        ("if true; then\n  pytest a\nfi", ""),
-        ("cd a &&\npytest b", ""),
-        ("make test", ""),
+        ("git apply x\nif true; then\n  pytest a\nfi", "if true;"),
+        ("git apply x\nif true\nthen\n  cd b\nelse\n  pytest a\nfi", "if true\n"),
+        ("git apply x\ncd a &&\npytest b", "cd a &&"),
+        ("git apply x\npython -u \\\n -m pytest b", "python -u"),
+        ("#!/bin/bash\nmake test", "make test"),
+        ("make test", "make test"),
     ],
 )
 def test_where_a_line_goes_before_the_tests(text, place):
     changed = script.with_line_before_tests(text, "HERE")
-    assert changed == (text.replace(place, f"HERE\ngit() {{ :; }}\n{place}") if place else text)
+    assert changed == text.replace(place, f"HERE\ngit() {{ :; }}\n{place}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git apply x\nmake test",
+        "if true; then\n  git apply x\n  pytest a\nfi",
+        "run() {\n  pytest a\n}\ngit apply x\nrun",
+        "bash <<'E'\ngit apply x\npytest a\nE\n",
+    ],
+)
+def test_a_script_that_does_not_tell_where_its_tests_begin(text):
+    with pytest.raises(ValueError, match="git"):
+        script.with_line_before_tests(text, "HERE")
 
 
 @pytest.mark.parametrize(
