@@ -19,6 +19,10 @@ def advice(words: str, tree: Path, test_cmd: str) -> str:
     folder = folder_of(name, tree)
     if folder is None:
         return f"`install: pip install ...` in a recipe of source git, with the package that has {name}"
+    path = Path(folder, *missing[1].split("."))
+    if (tree / folder / name).is_dir() and not any((tree / path.parent).glob(f"{path.name}*")):
+        what = "as the commit lacks a file that a build may write"
+        return f"`test_cmd: ... >{path}.py && {test_cmd}` in the recipe, {what}"
     command = _PYTEST.sub(rf"pytest -o pythonpath={folder}", test_cmd, count=1)
     return f"`test_cmd: {command}` in the recipe, because {name} is in the folder {folder}"
 

@@ -4,7 +4,7 @@ import pytest
 
 from swelab.tasks.forge.missing_module import advice, folder_of
 
-WORDS = "ModuleNotFoundError: No module named 'pack.inner'; and more"
+WORDS = "ModuleNotFoundError: No module named 'pack'; and more"
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,12 @@ def test_the_folder_of_a_module(tmp_path, files, folder):
     told = advice(WORDS, tmp_path, "pytest -rA")
     assert (f"`test_cmd: pytest -o pythonpath={folder} -rA`" if folder else "`install: pip install") in told
     assert advice("AssertionError: no", tmp_path, "pytest -rA") == ""
+
+
+def test_a_module_that_the_commit_lacks_is_written_by_the_command(tmp_path):
+    (tmp_path / "src/pack").mkdir(parents=True)
+    (tmp_path / "src/pack/__init__.py").touch()
+    words = "ModuleNotFoundError: No module named 'pack.version'"
+    assert "`test_cmd: ... >src/pack/version.py && pytest -rA`" in advice(words, tmp_path, "pytest -rA")
+    (tmp_path / "src/pack/version.py").touch()
+    assert "pytest -o pythonpath=src -rA" in advice(words, tmp_path, "pytest -rA")
