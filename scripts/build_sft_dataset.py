@@ -12,7 +12,7 @@ from swelab.jobs.provenance import Stage
 from swelab.lineage.common_needs import texts_of
 from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
-from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.chat_template import ChatTemplate, is_marked
 from swelab.sft.rows.collect import style_of
 from swelab.sft.rows.dataset import build_dataset, load_verdicts, require_kept
 from swelab.sft.rows.lengths import ChatTokenizer, stats, table
@@ -38,7 +38,8 @@ def main() -> None:
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
     with folder_for(args.dataset.parent) as folder, tempfile.TemporaryFile(dir=folder) as spool:
-        template = ChatTemplate(args.base.with_suffix("")) if style and style.name == "tool" else None
+        base = args.base.with_suffix("")
+        template = ChatTemplate(base) if style and style.name == "tool" or is_marked(base) else None
         dataset = build_dataset(rows, grades, selection, tokenizer, spool, style, template)
         facts = dataset.facts(selection.max_tokens)
         require_kept(facts, args.trajectories)

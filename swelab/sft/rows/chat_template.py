@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from swelab.records import InputError, Record, read_json, shorten
+from swelab.records import InputError, Record, read_json
 from swelab.records.training_records import RowMessage, SftRow, Tool
-from swelab.sft.rows.lengths import is_trained
+from swelab.sft.rows.lengths import RenderedMessage, is_trained
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 _GENERATION = re.compile(r"\{%-?\s*generation\b")
@@ -33,7 +33,9 @@ class ChatTemplate:
         self._texts = _by_name(separate.read_text() if separate.is_file() else settings.get("chat_template"))
         if not self._texts:
             raise InputError("no chat_template", self.path, "one that spells out tool calls")
-        self._tokens, self._warned = _special_tokens(settings), False
+        self._tokens = _special_tokens(settings)
+        self.is_marked = any(map(_GENERATION.search, self._texts.values()))
+        """Whether the template marks what the model generates."""
         for text in self._texts.values():
             self._render(text, [], [])
 
@@ -41,8 +43,8 @@ class ChatTemplate:
         """Returns messages with the roles system, user and assistant, with tool calls as text.
 
         Weights are kept. If the template marks what the model generates (`{% generation %}`), an assistant
-        turn without a mark gets the weight 0. Raises InputError if the template fails, is not ChatML, omits
-        the tools, or joins or drops assistant turns.
+        turn becomes a RenderedMessage, and a turn without a mark gets the weight 0. Raises InputError if the
+        template fails, is not ChatML, omits the tools, or joins or drops assistant turns.
         """
         chosen = self._texts.get("tool_use" if tools else "default") or next(iter(self._texts.values()))
         ((text,), spans) = self._render(chosen, [[template_message(m) for m in messages]], bare(tools))
@@ -60,9 +62,9 @@ class ChatTemplate:
             if "weight" in message:
                 turn.update(weight=message.weight)
         if _GENERATION.search(chosen):
-            for turn, place in zip(row_messages, places, strict=True):
-                if turn.role == "assistant" and not self._is_marked(place, spans[0]):
-                    turn.update(weight=0)
+            return [
+                _with_marks(turn, place, spans[0]) for turn, place in zip(row_messages, places, strict=True)
+            ]
         return row_messages
 
     def _render(self, text: str, conversations: list[list[Record]], tools: list[Record]) -> tuple[Any, Any]:
@@ -78,20 +80,23 @@ class ChatTemplate:
         except (TemplateError, TypeError, ValueError) as error:
             raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
 
-    def _is_marked(self, turn: re.Match[str], spans: Iterable[tuple[int, int]]) -> bool:
-        """Returns whether the template marks a turn as generated. Prints a warning if it marks a part."""
-        start, end = turn.span(2)
-        left, place = "", start
-        for first, last in sorted(spans):
-            left += turn.string[place : max(place, min(first, end))]
-            place = max(place, min(last, end))
-        left += turn.string[place:end]
-        marked = left != turn[2]
-        if marked and left.strip() and not self._warned:
-            self._warned = True
-            text = f"the chat template marks a part of a turn as generated, without {shorten(left, 60)!r}"
-            print(f"warning: {self.path}: {text}; the whole turn is trained on", file=sys.stderr, flush=True)
-        return marked
+
+def _with_marks(turn: RowMessage, place: re.Match[str], spans: Iterable[tuple[int, int]]) -> RowMessage:
+    """Returns a turn with the marks in it. place: the turn in the text. spans: marks in the text."""
+    if turn.role != "assistant":
+        return turn
+    first, last = place.span()
+    inside = [(max(start, first) - first, min(end, last) - first) for start, end in sorted(spans)]
+    marks = [[start, end] for start, end in inside if start < end]
+    return RenderedMessage.of(turn | {"marks": marks} | ({} if marks else {"weight": 0}))
+
+
+def is_marked(base: str | Path) -> bool:
+    """Returns whether a folder has a chat template that marks what the model generates."""
+    try:
+        return ChatTemplate(base).is_marked
+    except InputError:
+        return False
 
 
 def _by_name(setting: Any) -> dict[str, str]:
@@ -125,17 +130,18 @@ def stripped_thoughts(messages: Sequence[RowMessage], plain: Sequence[RowMessage
 
 
 class PlainRows:
-    """Converts the messages of rows to plain text. Loads the chat template at the first row with tools.
-    Prints one warning if the template strips thoughts of trained turns."""
+    """Converts the messages of rows to plain text. Uses the chat template for rows with tools, and for all
+    rows if it marks what the model generates. Prints one warning if the template strips thoughts of trained
+    turns."""
 
     def __init__(self, base: str | Path):
-        self.base = base
+        self.base, self._is_marked = base, is_marked(base)
         self._template: ChatTemplate | None = None
         self._warned = False
 
     def of(self, row: SftRow) -> list[RowMessage]:
         """Returns the row's messages in the roles system, user and assistant. Raises InputError."""
-        if not row.tools:
+        if not (row.tools or self._is_marked):
             return row.messages
         self._template = self._template or ChatTemplate(self.base)
         found = self._template.plain(row.messages, row.tools)

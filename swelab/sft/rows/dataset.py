@@ -253,7 +253,8 @@ class RowWriter:
         return length, pieces
 
     def _plain(self, messages: list[RowMessage], tools: list[Tool]) -> list[RowMessage]:
-        return self.template.plain(messages, tools) if self.template and tools else messages
+        used = self.template and (tools or self.template.is_marked)
+        return self.template.plain(messages, tools) if self.template and used else messages
 
 
 def is_unicode(messages: list[RowMessage]) -> bool:

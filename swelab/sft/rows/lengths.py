@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from swelab.records import InputError, Record, read_json
 from swelab.records.training_records import RowMessage
@@ -27,6 +28,12 @@ class Length:
     assistant_tokens: int
     turns: int
     turn_tokens: tuple[int, ...] = ()
+
+
+class RenderedMessage(RowMessage):
+    """A turn of the policy as a chat template writes it, of which only the marked text has a loss."""
+
+    marks: list[Any] = field("spans [start, end] of the turn's text, which starts with <|im_start|>")
 
 
 def is_trained(message: RowMessage) -> bool:
@@ -60,13 +67,16 @@ class ChatTokenizer:
         self.newline = len(self._encode(["\n"])[0])
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [each.ids for each in self._encodings(texts)]
+
+    def _encodings(self, texts: Sequence[str]) -> list[Any]:
         try:
-            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            found: list[Any] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         except TypeError:  # the tokenizer's error for a lone surrogate
             raise InputError(
                 "a text holds half a character (surrogate)", expected="whole characters"
             ) from None
-        return [each.ids for each in found]
+        return found
 
     def encode(self, messages: Sequence[RowMessage]) -> tuple[list[int], list[bool]]:
         """Returns the token ids of a conversation, and for each token whether it is trained on.
@@ -75,17 +85,34 @@ class ChatTokenizer:
         token is omitted, as in torchtune.
         """
         headers = self._encode([f"{message.role}\n" for message in messages])
-        contents = self._encode([message.content for message in messages])
+        contents = self._encodings([message.content for message in messages])
         newline = self._encode(["\n"])[0]
         start, end = self.special_tokens[TURN_START], self.special_tokens[TURN_END]
         ids: list[int] = []
         trained: list[bool] = []
         for number, (message, header, content) in enumerate(zip(messages, headers, contents, strict=True)):
             tail = newline if number < len(messages) - 1 else []
-            turn = [start, *header, *content, end, *tail]
+            turn = [start, *header, *content.ids, end, *tail]
             ids += turn
-            trained += [is_trained(message)] * len(turn)
+            if is_trained(message) and isinstance(message, RenderedMessage):
+                trained += self._mark_tokens(message, content.offsets)[: len(turn)]
+            else:
+                trained += [is_trained(message)] * len(turn)
         return ids, trained
+
+    def _mark_tokens(self, message: RenderedMessage, offsets: Sequence[tuple[int, int]]) -> list[bool]:
+        """Returns for each token of a turn, with the newline after it, whether marked text is in it.
+
+        offsets: first and last character of each token of the content.
+        """
+        header = self._encodings([f"{message.role}\n"])[0].offsets
+        places, shift = [(0, len(TURN_START))], len(TURN_START)
+        for part in (header, offsets):
+            places += [(first + shift, last + shift) for first, last in part]
+            shift += len(message.role) + 1 if part is header else len(message.content)
+        places.append((shift, shift + len(TURN_END)))
+        places += [(shift + len(TURN_END), shift + len(TURN_END) + 1)] * self.newline
+        return [any(first < end and start < last for start, end in message.marks) for first, last in places]
 
     def sizes(self, messages: Sequence[RowMessage]) -> list[int]:
         """Returns the tokens of each message, with header, end and the newline after the message."""
@@ -99,9 +126,10 @@ class ChatTokenizer:
         spoken = [size for size, m in zip(sizes, messages, strict=True) if m.role == "assistant"]
         trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
         last = self.newline if messages and is_trained(messages[-1]) else 0
+        marked = any(isinstance(message, RenderedMessage) for message in messages)
         return Length(
             tokens=max(0, sum(sizes) - self.newline),
-            assistant_tokens=sum(trained) - last,
+            assistant_tokens=sum(self.encode(messages)[1]) if marked else sum(trained) - last,
             turns=len(spoken),
             turn_tokens=tuple(spoken),
         )

@@ -6,6 +6,7 @@ The server formats conversations with the model's chat template, and trainers wi
 disagree on how turns begin and end, the model performs badly without any error.
 """
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from swelab.files.weights import header, weight_files
 from swelab.records import Fault, InputError, Record
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import PlainRows, bare, template_message
-from swelab.sft.rows.lengths import TURN_END, ChatTokenizer, is_trained
+from swelab.sft.rows.lengths import TURN_END, ChatTokenizer, RenderedMessage, is_trained
 
 SAMPLE_ROWS = 16
 """Number of conversations that a training checks before its start and after its end. The preflight checks all
@@ -35,12 +36,14 @@ def compare_rows(folder: Path, rows: Iterable[SftRow]) -> Record:
     ours, theirs, plain = ChatTokenizer(folder), _server_tokenizer(folder), PlainRows(folder)
     newline = theirs.encode("\n", add_special_tokens=False)
     end = theirs.convert_tokens_to_ids(TURN_END)
-    count = split = 0
+    count, split, ended = 0, 0, True
     for row in rows:
         count += 1
         spoken = plain.of(row)
         tokens, trained = ours.encode(spoken)
-        if tokens[-1] != end or trained[-1] != is_trained(spoken[-1]):
+        has_loss = trained[-1] == is_trained(spoken[-1])
+        ended = ended and has_loss
+        if tokens[-1] != end or not (has_loss or isinstance(spoken[-1], RenderedMessage)):
             raise ParityError(f"{row.instance_id}: the last end-of-turn has no loss")
         served = _served_tokens(theirs, row)
         if tokens + newline == served:
@@ -49,10 +52,13 @@ def compare_rows(folder: Path, rows: Iterable[SftRow]) -> Record:
         if theirs.decode(tokens + newline) != theirs.decode(served):
             what = "the chat template's text is not the text that is trained on"
             raise ParityError(f"{row.instance_id}: {what}")
+    if not ended:
+        text = "the chat template does not mark the ends of turns, so ending a turn is not trained"
+        print(f"warning: {folder}: {text}", file=sys.stderr, flush=True)
     return {
         "conversations": count,
         "split_otherwise_by_chat_template": split,
-        "last_turn_end_has_loss": True,
+        "last_turn_end_has_loss": ended,
     }
 
 

@@ -45,7 +45,8 @@ def check_model(folder: Path) -> None:
     family_of(config, folder / "config.json")
     ChatTokenizer(folder)
     compare_shapes(folder)
-    if ChatTemplate(folder).plain(CONVERSATION, []) != CONVERSATION:
+    rendered = ChatTemplate(folder).plain(CONVERSATION, [])
+    if [each.content for each in rendered] != [each.content for each in CONVERSATION]:
         what = "the chat template adds to or leaves out of a turn's text (reasoning, a default system prompt)"
         raise InputError(
             what, folder, "a template that writes each turn as <|im_start|>role, text, <|im_end|>"

@@ -1,12 +1,16 @@
 """Chat templates as transformers renders them: marks of generated text, and thoughts that are stripped."""
 
 import json
+import shutil
 
 import pytest
 
 from swelab.records import InputError
 from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.sft.rows.chat_template import ChatTemplate, PlainRows, stripped_thoughts
+from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.train.token_rows import TokenRows
+from tests.toy_checkpoint import make_checkpoint
 
 FUNCTION = {"name": "bash", "description": "Läuft.", "parameters": {"type": "object", "properties": {}}}
 TOOLS = [Tool.of({"type": "function", "function": FUNCTION})]
@@ -80,11 +84,64 @@ def test_a_turn_that_the_template_does_not_mark_is_not_trained(tmp_path, capsys)
     assert capsys.readouterr().err == ""
 
 
-def test_a_turn_that_is_marked_in_part_is_told(tmp_path, capsys):
-    template = MARKED.replace("{% endgeneration %}", "{% endgeneration %} behind")
-    found = opened(tmp_path, template).plain(TALK, [])
-    assert found[-1].content == "Go. behind" and found[-1].weight == 1
-    assert "marks a part of a turn as generated, without 'behind'" in capsys.readouterr().err
+INNER = "{{ m.content }}"
+MARKS = {
+    "the answer": "{% generation %}" + INNER + "{% endgeneration %}<|im_end|>\n",
+    "the answer and its end": "{% generation %}" + INNER + "<|im_end|>{% endgeneration %}{{ '\n' }}",
+    "the whole turn but its header": "{% generation %}" + INNER + "<|im_end|>\n{% endgeneration %}",
+    "what follows the thoughts": (
+        "{{ m.content.split('</think>')[0] }}</think>{% generation %}"
+        "{{ m.content.split('</think>')[-1] }}<|im_end|>{% endgeneration %}{{ '\n' }}"
+    ),
+    "two parts": "{% generation %}{{ m.content[:9] }}{% endgeneration %}{{ m.content[9:12] }}"
+    "{% generation %}{{ m.content[12:] }}<|im_end|>{% endgeneration %}{{ '\n' }}",
+}
+"""Templates that mark parts of a turn, after its header."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A checkpoint with a tokenizer."""
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "toy")
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("part", MARKS)
+def test_exactly_the_marked_text_has_a_loss(tmp_path, base, part, header):
+    """transformers' own mask is the standard, token by token."""
+    folder = tmp_path / "toy"
+    shutil.copytree(base, folder)
+    begins = "{{ '<|im_start|>' + m.role + '\n' }}"
+    marked = begins + MARKS[part]
+    if header:
+        marked = "{% generation %}" + begins + "{% endgeneration %}" + MARKS[part]
+    template = "{% for m in messages %}{% if m.role == 'assistant' %}" + marked
+    template += "{% else %}" + begins + INNER + "<|im_end|>\n{% endif %}{% endfor %}"
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    said = talk(
+        ("user", "Schön, mend it."),
+        ("assistant", "<think>well, über\n</think>\n\nThe ans wer is 42.\n"),
+        ("user", "b"),
+        ("assistant", "<think></think>no"),
+    )
+    row = SftRow.of({"instance_id": "one", "policy": "p", "resolved": True, "messages": said})
+    rendered = PlainRows(folder).of(row)
+    tokens, trained = ChatTokenizer(folder).encode(rendered)
+    import transformers
+
+    theirs = transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(
+        [dict(each) for each in said], return_dict=True, return_assistant_tokens_mask=True
+    )
+    assert theirs["input_ids"][: len(tokens)] == tokens
+    assert [bool(each) for each in theirs["assistant_masks"][: len(tokens)]] == trained
+    assert 0 < sum(trained) < len(tokens)
+    assert ChatTokenizer(folder).measure(rendered).assistant_tokens == sum(trained)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps(row) + "\n")
+    sample = TokenRows(rows, folder)[0]
+    assert [label != -100 for label in sample.labels][1:] == trained[1:]
 
 
 def test_thoughts_that_the_template_strips_are_told_once(tmp_path, capsys):

@@ -12,13 +12,13 @@ from torchtune.config import instantiate
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, read_json, write_json, write_jsonl
-from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train.base_reading import compare_rows
 from swelab.sft.train.own_model import take_folder
 from swelab.sft.train.step_log import STEPS, step_rows
+from swelab.sft.train.token_rows import TokenRows
 from swelab.sft.train.torchtune_bridge import torchtune_config
-from swelab.sft.train.torchtune_datasets import WeightedMessages
+from swelab.sft.train.torchtune_datasets import WeightedMessages, chat_dataset
 from swelab.sft.train.trainer_process import FINISHED, prepare, training_key
 from swelab.sft.train.training import RESULT, check_inputs, earlier_result, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -132,15 +132,42 @@ def test_the_tokens_of_torchtune_are_those_of_tokenizer_json(base, dataset):
     config = torchtune_config(base, dataset, base / "out", train())
     rows = conversations(10)
     rows[3]["messages"][2]["weight"] = 0
-    ours, plain = ChatTokenizer(base), PlainRows(base)
+    ours, to_messages = ChatTokenizer(base), WeightedMessages(str(base))
     theirs = instantiate(OmegaConf.create(config["tokenizer"]))
     assert theirs.pad_id == ours.special_tokens["<|endoftext|>"]
     for row in rows:
         tokens, trained = ours.encode(row.messages)
-        told = theirs(WeightedMessages(plain)(row) | {"more": 1})
+        told = theirs(to_messages(row) | {"more": 1})
         assert told == {"tokens": tokens, "mask": [not each for each in trained], "more": 1}
     facts = compare_rows(base, rows)
     assert facts["conversations"] == 10 and facts["split_otherwise_by_chat_template"] == 0
+
+
+def test_both_trainers_train_on_exactly_the_marked_text(base, tmp_path, capsys):
+    """The template marks the text of a turn, but neither its header nor its end."""
+    turn = "{{ '<|im_start|>' + m.role + '\n' }}"
+    text = "{% generation %}{{ m.content }}{% endgeneration %}"
+    template = "{% for m in messages %}" + turn + "{% if m.role == 'assistant' %}" + text
+    template += "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    settings = read_json(base / "tokenizer_config.json") | {"chat_template": template}
+    write_json(base / "tokenizer_config.json", settings)
+    rows = conversations(3)
+    rows[1]["messages"][2]["weight"] = 0
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    config = torchtune_config(base, tmp_path / "rows.jsonl", base / "out", train())
+    tokenizer = instantiate(OmegaConf.create(config["tokenizer"]))
+    ours = TokenRows(tmp_path / "rows.jsonl", base)
+    theirs = chat_dataset(tokenizer, data_files=str(tmp_path / "rows.jsonl"), base=str(base))
+    for number in range(3):
+        sample, row = ours[number], theirs[number]
+        assert list(row["tokens"]) == sample.tokens and list(row["labels"])[1:] == sample.labels[1:]
+        spoken = [each["content"] for each in rows[number]["messages"] if each["role"] == "assistant"]
+        trained = [token for token in row["labels"] if token != -100]
+        expected = "".join(spoken if number != 1 else spoken[1:])
+        assert transformers.AutoTokenizer.from_pretrained(base).decode(trained) == expected
+    facts = compare_rows(base, rows)
+    assert not facts["last_turn_end_has_loss"]
+    assert "does not mark the ends of turns" in capsys.readouterr().err
 
 
 def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
