@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from swelab.records import InputError, Kind, Record, line
+from swelab.records import InputError, Kind, Record, as_record, line
 
 
 def lock(path: str | Path) -> IO[bytes]:
@@ -118,8 +118,10 @@ class Journal:
         return record
 
     def record(self, key: str, kind: type[Kind]) -> Kind:
-        """Returns the newest record of `key`, without the time of writing. Raises KeyError."""
-        return kind.of({name: value for name, value in self.get(key).items() if name != "journalled"})
+        """Returns the newest record of `key`, without the time of writing. Raises KeyError, and InputError if
+        the line is no record of this kind."""
+        row = {name: value for name, value in self.get(key).items() if name != "journalled"}
+        return as_record(row, kind, self.path)
 
     def append(self, *records: Record) -> None:
         """Writes a line for each record, and waits until all are on disk. Not thread-safe."""

@@ -4,9 +4,10 @@ Instances run concurrently. Each finished instance is written to the journal.
 """
 
 import os
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
@@ -16,7 +17,7 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
 from swelab.jobs.thread_pool import Done, Threads, Todo
-from swelab.records import Kind
+from swelab.records import InputError, Kind
 
 
 def run_shard(
@@ -48,8 +49,9 @@ def run_shard(
     """
     progress = Progress(len(items), label)
     losses, finished = losses or Losses(), {}
-    for key, record in ((key, journal.record(key, kind)) for key, _ in items if key in journal):
-        if not (is_lost(record) or is_paused(record)):
+    for key, item in items:
+        record = _read_line(journal, key, item, kind)
+        if record is not None and not (is_lost(record) or is_paused(record)):
             finished[key] = is_good(record)
             losses.note(record, is_refused(record))
     progress.skip(len(finished), sum(finished.values()))
@@ -70,6 +72,24 @@ def run_shard(
     losses.check(len(items))
     for key, _ in items:
         yield journal.record(key, kind)
+
+
+def _read_line(journal: Journal, key: str, item: Any, kind: type[Kind]) -> Kind | None:
+    """Returns the record of an item in the journal, or None. A line that is no such record, or that is of
+    another instance, counts as absent; a note says so."""
+    if key not in journal:
+        return None
+    try:
+        record = journal.record(key, kind)
+    except InputError as fault:
+        print(f"note: {fault}: the line counts as absent", file=sys.stderr)
+        return None
+    name = item.get("instance_id") if isinstance(item, Mapping) else getattr(item, "instance_id", None)
+    if name is not None and record.get("instance_id", name) != name:
+        what = f"the line of {name} is of {record['instance_id']}: it counts as absent"
+        print(f"note: {journal.path}: {what}", file=sys.stderr)
+        return None
+    return record
 
 
 @contextmanager

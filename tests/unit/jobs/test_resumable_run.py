@@ -1,5 +1,6 @@
 """The run of a job's instances: resume, retries after losses, a bound on work in flight."""
 
+import json
 import threading
 from collections import deque
 from contextlib import nullcontext
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from swelab.grading.visible_tests import VisibleRun
 from swelab.jobs import resumable_run, thread_pool
 from swelab.jobs.journal import Journal
 from swelab.records.typed import TypedRecord
@@ -161,3 +163,35 @@ def test_what_was_in_flight_when_one_failed_is_kept(tmp_path):
         with pytest.raises(ValueError):
             run(items(30), work, journal, workers=2)
         assert list(journal) == ["k0"]
+
+
+def test_lines_by_hand_are_refused_or_count_as_what_they_are(tmp_path, capsys):
+    """A cut line, a doubled one, one of another recipe, one without fields, and one of another instance."""
+    kind = VisibleRun
+    whole = [kind(instance_id=f"i{n}", ended="ran", passed=n, failed=0) for n in range(6)]
+    lines = [json.dumps(each | {"key": f"k{n}"}) + "\n" for n, each in enumerate(whole)]
+    lines[1] = lines[1][:-20] + "\n"
+    lines.insert(1, lines[2].replace('"passed": 2', '"passed": 9'))
+    lines[4] = json.dumps({"key": "k3"}) + "\n"
+    lines[5] = lines[5].replace('"i4"', '"i5"')
+    lines[6] = lines[6].replace('"k5"', '"of another recipe"')
+    path = tmp_path / "j"
+    path.write_text("".join(lines))
+    todo = []
+
+    def work(item):
+        todo.append(item["instance_id"])
+        return kind(instance_id=item["instance_id"], ended="ran", passed=0, failed=1)
+
+    with Journal(path) as journal:
+        rows = list(
+            resumable_run.run_shard(
+                items(6), lambda: nullcontext(work), journal, workers=1, label="test", kind=kind,
+                is_lost=lambda run: run.is_lost, is_good=lambda run: not run.failed,
+            )
+        )  # fmt: skip
+    assert [row.instance_id for row in rows] == [f"i{n}" for n in range(6)]
+    assert [row.passed for row in rows] == [0, 0, 2, 0, 0, 0] and rows[0].failed == 0
+    assert sorted(todo) == ["i1", "i3", "i4", "i5"]
+    told = capsys.readouterr().err
+    assert "the line of i4 is of i5" in told and told.count("counts as absent") == 2
