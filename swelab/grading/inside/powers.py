@@ -122,6 +122,13 @@ def innermost(error):
 HERE, STAT, MAIN = file_of.__code__.co_filename, os.stat, get_ident()
 
 
+def wants_values(names):
+    """Returns whether a function of the library was asked for the values of frames, by its local names."""
+    more = names.get("kwargs")
+    asked = [names.get("capture_locals"), more.get("capture_locals") if type(more) is dict else None]
+    return any(each is not None and each is not False for each in asked)
+
+
 class Powers:
     """Reports when files that the patch changed use reserved powers (frames, the garbage collector,
     processes, ...).
@@ -271,9 +278,7 @@ class Powers:
             return True
         if top in STDLIB:
             own = OWN_USE.get(module, OWN_USE.get(top) if top in ("multiprocessing", "concurrent") else None)
-            locals_too = frame.f_locals.get("capture_locals")
-            texts_of_values = locals_too is not None and locals_too is not False
-            return own is None or code.co_name in own.split() or texts_of_values
+            return own is None or code.co_name in own.split() or wants_values(frame.f_locals)
         return code.co_filename.startswith("<")
 
     def behind(self, frame, event):
