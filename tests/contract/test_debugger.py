@@ -2,6 +2,12 @@
 
 import pytest
 
+from swelab.grading.grading_stage import with_own_eval
+from swelab.grading.harness.grade import grade
+from swelab.records.attempt_records import Prediction
+from swelab.records.task_records import Task
+from swelab.rollouts.own_eval import own_eval
+from swelab.sandbox import Limits
 from swelab.tasks.patch_application import git
 from tests.contract.debugging import FIX, Played, recipe, rollout, seen
 
@@ -235,3 +241,45 @@ def test_read_only_and_hidden_files(place_of_rollouts, monkeypatch):
     )
     assert "tests" not in record["messages"][0]["content"].partition("Files of")[2]
     assert "calc/" in record["messages"][0]["content"]
+
+
+FORGED = {
+    "prints what a pass prints and exits": "import os\nprint('2 passed', flush=True)\nos._exit(0)",
+    "ends pytest as if all had passed": "import atexit, os\natexit.register(os._exit, 0)",
+    "leaves a process that goes on writing": (
+        "import os, time\n"
+        "if os.fork() == 0:\n    os.setsid()\n    while True:\n"
+        "        open('/testbed/calc/late.py', 'a').write('x = 1\\n'); time.sleep(0.01)\n"
+        "os._exit(0)"
+    ),
+    "changes the debugger": (
+        "import bdb, pdb, sys\n"
+        "for kind in (bdb.Bdb, pdb.Pdb):\n    kind.set_break = kind.do_continue = lambda *a, **k: 0\n"
+        "sys.settrace(None)\nimport os; os._exit(0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", FORGED)
+def test_an_eval_that_is_forged_ends_the_rollout_and_no_more(place_of_rollouts, way):
+    """The grade comes from the patch alone, in another sandbox, whose tests are the task's own."""
+    task, store, backend, _ = place_of_rollouts
+    loop = recipe()
+    code = f"def add(a, b):\n    return a - b\n\n\n{FORGED[way]}\n"
+    calls = [
+        ("pdb", {"command": "start"}),
+        ("rewrite", {"path": "calc/core.py", "new_code": code}),
+        ("pdb", {"command": "b calc/core.py:2"}),
+        ("pdb", {"command": "c"}),
+        ("eval", {}),
+    ]
+    record = rollout(place_of_rollouts, loop, lambda: Played(loop, calls))
+    assert record["outcome"] == "submitted" and record["info"]["debugger"]["last_eval"] == 0
+    assert own_eval(record.messages) == {"own_eval": "passed"}
+    verdict = grade(task, record["model_patch"], store, backend, Limits())
+    assert not verdict["resolved"], verdict
+    strict = Task.of(task | {"compat": {"final_eval": False}})
+    prediction = Prediction(
+        instance_id=task.instance_id, model_name_or_path="p", outcome="submitted", own_eval="passed"
+    ) | {"model_patch": record["model_patch"]}
+    assert not with_own_eval(strict, prediction, verdict).resolved
