@@ -34,7 +34,7 @@ from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, read_predictions, shard_predictions
 from swelab.rollouts.token_usage import collect_usage
 from swelab.scores.score import read_usage, score
-from swelab.scores.trail import Trail, follow
+from swelab.scores.trail import Trail, follow, merged_recipes, without
 from swelab.scores.verification import Finding, Verification, check_files, check_recipes, difference, summary
 from swelab.scores.verified_score import load_score, score_experiment
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -123,13 +123,35 @@ def _check(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding]
 
 
 def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
-    """Recomputes the verified score from the scores that its manifest names. Yields each difference."""
+    """Recomputes the verified score from the scores that its manifest names. Yields each difference.
+
+    Raises InputError if the manifest names no scores, or no pair of policies to compare.
+    """
     own = Manifest.of({**record.manifest, "recipes": record.manifest["used"]})
-    scores = [load_score(Path(name)) for name in own.inputs["scores"]]
-    compared = next(iter(own.recipes.values())).used["compare"]
+    scores = [load_score(Path(name)) for name in own.inputs.get("scores", ())]
+    pairs = [list(recipe.used.get("compare") or ()) for recipe in own.recipes.values()]
+    compared = next(iter(pairs), ["", ""])
+    if not scores or not pairs or len(compared) not in (0, 2):
+        raise InputError("its manifest does not name what was scored and compared", path, "a score made anew")
     made = score_experiment(scores, tuple(compared), record.benchmark.name)
     told = {key: value for key, value in record.items() if key != "manifest"}
     yield from _compare(path, made, told)
+    yield from check_provenance(record.manifest, own, path)
+
+
+def check_provenance(written: Record, own: Manifest, path: str) -> Iterator[Finding]:
+    """Compares what a verified score says of its making with the manifests that are there. Yields each
+    difference. own: the score's own manifest."""
+    trail = follow(name for paths in own.inputs.values() for name in paths)
+    stages = {name: without(found, own, "packages") for name, found in trail.stages.items()}
+    shared = {name: stage for name, stage in written["stages"].items() if name in stages}
+    yield from _compare(path, {"stages": stages}, {"stages": shared})
+    if written["stages"].keys() == stages.keys():
+        recipes = merged_recipes({**trail.stages, path: own})
+        yield from _compare(path, {"recipes": recipes}, {"recipes": written["recipes"]})
+    hashes = {name: value for stage in trail.stages for name, value in trail.inputs(stage)}
+    files = {row["path"]: row["sha256"] for row in written["files"] if row["path"] in hashes}
+    yield from _compare(path, {"files": {name: hashes[name] for name in files}}, {"files": files})
 
 
 def _score(stage: TrailStage, verification: Verification) -> Iterator[Finding]:

@@ -99,8 +99,9 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
         for subset in ("drill-heldout", "forge-heldout")
         for policy in ("base", "sft")
     ]
-    again(root, "score_experiment", "--experiment=demo", "--compare", "base", "sft", "--benchmark",
-          "drill-heldout", "--scores", *scores, f"--output={SCORE}")  # fmt: skip
+    whole = ["score_experiment", "--experiment=demo", "--compare", "base", "sft", "--benchmark",
+             "drill-heldout", "--scores", *scores, f"--output={SCORE}"]  # fmt: skip
+    again(root, *whole)
     assert read_json(root / SCORE)["policies"]["sft"]["resolve_rate"] == 1
     lines = named(root, GRADES, "not what grade wrote", kind="edited")
     named(root, GRADES, "report.json was made from the edited file", kind="edited")
@@ -108,6 +109,8 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
     for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):  # and now the manifests, too
         told = read_json(manifest := root / manifest_path(path.relative_to(root)))
         write_json(manifest, told | {"outputs": {str(path.relative_to(root)): sha256_file(path)}})
+    named(root, "verified_score.json", f"stages.{GRADES.removesuffix('.jsonl')}", kind="number")
+    again(root, *whole)
     found, told = verify(root / SCORE)
     assert found == [], "nothing in the clone tells it"
     assert re.search(r"verdicts 0 judged again from .*; \d+ taken as their rows have them: their kept", told)
@@ -176,6 +179,38 @@ def test_a_number_of_the_score_by_hand(root):
     record["policies"]["sft"]["resolve_rate"] = 1
     write_json(root / SCORE, record)
     named(root, "verified_score.json", "policies.sft.resolve_rate was 1, is 0.", kind="number")
+
+
+def _hotter(manifest):
+    manifest["recipes"]["policies/sft.yaml"]["sampling"]["temperature"] = 0.7
+
+
+def _other_stage(manifest):
+    name = next(name for name in manifest["stages"] if "grades" in name)
+    manifest["stages"][name]["seed"] = 9
+
+
+def _other_file(manifest):
+    next(row for row in manifest["files"] if "report.json" in row["path"])["sha256"] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [(_hotter, "recipes.policies/sft.yaml"), (_other_stage, "stages"), (_other_file, "files")],
+)
+def test_what_the_score_says_of_its_making_by_hand(root, change, what):
+    record = read_json(root / SCORE)
+    change(record["manifest"])
+    write_json(root / SCORE, record)
+    named(root, "verified_score.json", what, kind="number")
+
+
+@pytest.mark.parametrize("pair", [["base"], ["base", "sft", "x"]])
+def test_a_score_without_a_pair_to_compare_is_one_line(root, pair):
+    record = read_json(root / SCORE)
+    next(iter(record["manifest"]["used"].values()))["used"]["compare"] = pair
+    write_json(root / SCORE, record)
+    named(root, "does not name what was scored and compared", kind="number")
 
 
 def test_what_is_older_than_what_it_was_made_from(root, monkeypatch):
