@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from swelab.grading.harness import script, swesmith_profiles
 from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
 from swelab.grading.harness.protected import is_protected
+from swelab.grading.harness.row_commands import own_command
 from swelab.records import InputError, Record
 from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
@@ -269,20 +270,28 @@ def _with_script(task: Task) -> RunSpec:
 
 
 def _of_version(task: Task) -> RunSpec:
-    """Reads SWE-bench's older rows."""
+    """Reads SWE-bench's older rows, and rows like them that bring their own test command."""
+    touched = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
+    if own := own_command(task, touched):
+        return _of_test_patch(task, *own)
     if task.repo.lower() not in COMMANDS:
-        known = f"a row with test_cmd or eval_script, or of one of {len(COMMANDS)} known repositories"
+        fields = "test_cmd, eval_script, install_config or test_cmds"
+        known = f"a row with {fields}, or of one of {len(COMMANDS)} known repositories"
         raise InputError(f"no test command is known for {task.repo}", task.instance_id, known)
     command, parser = COMMANDS[task.repo.lower()]
-    files = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
+    files = touched
     if task.repo == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
     if command.endswith(" -k"):  # mypy's cases are in data files, so tests are selected by name
         files = [swesmith_profiles.cases((*task.FAIL_TO_PASS, *task.PASS_TO_PASS))]
     words = " ".join(shlex.quote(name) for name in files)
+    return _of_test_patch(task, f"{swesmith_profiles.ACTIVATE} && {command} {words}", parser)
+
+
+def _of_test_patch(task: Task, command: str, parser: str) -> RunSpec:
     return RunSpec(
         **_common(task),
-        test_cmd=f"{swesmith_profiles.ACTIVATE} && {command} {words}",
+        test_cmd=command,
         test_patch=task.test_patch or "",
         parser=parser,
         seconds=task.test_timeout or EVAL_TIMEOUT,

@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
+from swelab.grading.harness.logs import DEFAULT_PARSER as PARSER
 from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, with_test_status
 from swelab.grading.harness.spec import read_spec
+from swelab.grading.harness.swesmith_profiles import ACTIVATE
 from swelab.records import InputError
 from swelab.records.patch_reader import read_patch, touched_paths
 from swelab.records.task_records import Task
@@ -46,6 +48,48 @@ def rows(name):
     if name.endswith("jsonl"):
         return [Task.of(json.loads(line)["metadata"]["instance"]) for line in path.read_text().splitlines()]
     return [Task.of(row) for row in json.loads(path.read_text())]
+
+
+OWN = {"test_cmd": "pytest --no-header -rA -p no:cacheprovider", "log_parser": "parse_log_pytest"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "command", "parser"),
+    [
+        ({"install_config": OWN}, f"{ACTIVATE} && {OWN['test_cmd']} FILES", "parse_log_pytest"),
+        ({"install_config": json.dumps(OWN)}, f"{ACTIVATE} && {OWN['test_cmd']} FILES", "parse_log_pytest"),
+        ({"install_config": OWN | {"log_parser": None}}, f"{ACTIVATE} && {OWN['test_cmd']} FILES", PARSER),
+        (
+            {"test_cmds": ["cd a", "pytest -rA"], "log_parser": "pytest"},
+            "cd a && pytest -rA",
+            "parse_log_pytest",
+        ),
+        ({"test_cmds": "pytest -rA tests"}, "pytest -rA tests", PARSER),
+    ],
+)
+@pytest.mark.parametrize("repo", ["a/b", "django/django"])
+def test_a_command_that_the_row_brings_is_run(fields, command, parser, repo):
+    """Also for a repository whose command in SWE-bench is known."""
+    spec = read_spec(Task.of(ROW | fields | {"repo": repo}))
+    files = " ".join(path for path in touched_paths(ROW["test_patch"]) if path.endswith(".py"))
+    assert (spec.test_cmd, spec.parser) == (command.replace("FILES", files), parser)
+    assert spec.test_patch == ROW["test_patch"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"install_config": "{"}, "install_config is no object"),
+        ({"install_config": {"test_cmd": ["a", "b"]}}, "install_config.test_cmd has 2 commands"),
+        ({"install_config": {"test_cmd": 3}}, "install_config.test_cmd is no command"),
+        ({"install_config": OWN | {"log_parser": "def parse(log): ..."}}, "no log parser 'def parse"),
+        ({"test_cmds": [""]}, "test_cmds is no command"),
+        ({"test_cmds": ["pytest"], "rebuild_cmds": ["make"]}, "its rebuild_cmds cannot be run here"),
+    ],
+)
+def test_a_command_that_the_row_brings_and_that_cannot_be_run(fields, fault):
+    with pytest.raises(InputError, match=fault):
+        read_spec(Task.of(ROW | fields))
 
 
 def test_older_rows_of_swebench():
