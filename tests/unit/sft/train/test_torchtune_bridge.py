@@ -13,7 +13,8 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
-from swelab.sft.train.base_reading import compare_rows
+from swelab.sft.train import base_reading
+from swelab.sft.train.base_reading import ParityError, compare_rows
 from swelab.sft.train.own_model import take_folder
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.token_rows import TokenRows
@@ -168,6 +169,21 @@ def test_both_trainers_train_on_exactly_the_marked_text(base, tmp_path, capsys):
     facts = compare_rows(base, rows)
     assert not facts["last_turn_end_has_loss"]
     assert "does not mark the ends of turns" in capsys.readouterr().err
+
+
+def test_the_text_of_every_row_is_compared_and_the_tokens_of_some(base, monkeypatch):
+    monkeypatch.setattr(base_reading, "EVERY_TOKEN", 2)
+    monkeypatch.setattr(base_reading, "ONE_OF", 3)
+    turn = "{{ '<|im_start|>' + m.role + '\n' + m.content | replace('LATE', '') + '<|im_end|>\n' }}"
+    template = "{% for m in messages %}" + turn + "{% endfor %}"
+    settings = read_json(base / "tokenizer_config.json") | {"chat_template": template}
+    write_json(base / "tokenizer_config.json", settings)
+    rows = conversations(8)
+    facts = compare_rows(base, rows)
+    assert (facts["conversations"], facts["compared_by_token"]) == (8, 4)  # rows 1, 2, 3, 6
+    rows[7]["messages"][1]["content"] += "LATE"
+    with pytest.raises(ParityError, match="the chat template's text is not the text that is trained on"):
+        compare_rows(base, rows)
 
 
 def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
