@@ -34,10 +34,12 @@ def check_targets(
         if "{" in first:
             wanted = f"a path such as {first} with its names filled in"
             raise InputError("the rule makes more than one file", f"target {target}", wanted)
-        known = [*names, *(path for paths in outputs.values() for path in paths)]
-        there = "{" not in target and target in known or Path(target).exists()  # a pattern is no target
-        if not there and not any(output.match(target) for rule in rules for output in rule.products()):
-            hint = _unknown_recipe(target, find) or _nearest_text(target, known)
+        targets_of_rules = [*names, *(path for paths in outputs.values() for path in paths)]
+        unknown = _unknown_recipe(target, find)  # also for a file that an older recipe left
+        is_named = "{" not in target and target in targets_of_rules  # a pattern is no target
+        is_made = any(output.match(target) for rule in rules for output in rule.products())
+        if unknown or not (is_named or Path(target).exists() or is_made):
+            hint = unknown or _nearest_text(target, targets_of_rules)
             raise InputError(f"no rule makes it{hint}", f"target {target}", "a path of results/README.md")
 
 

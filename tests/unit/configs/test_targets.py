@@ -3,7 +3,9 @@
 import pytest
 from snakemake.cli import get_argument_parser
 
-from swelab.configs.targets import with_variants
+from swelab.configs.targets import check_targets, with_variants
+from swelab.lineage import find
+from swelab.records import InputError
 
 RULES = [("rollout", "rollout_hosted"), ("dataset", "pairs"), ("grade",)]
 TARGET = "results/grades/p/s/report.json"
@@ -40,3 +42,17 @@ def test_a_target_stays_a_target_beside_named_stages(line, targets, options):
 def test_a_command_without_variants_stays_as_it_is():
     for line in (f"--forcerun=grade {TARGET}", f"{TARGET} -n", "--until grade -- --forcerun=rollout"):
         assert with_variants(line.split(), RULES) == line.split()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_target_of_a_recipe_that_is_gone_is_named(tmp_path, monkeypatch, left):
+    """Also if the file is still there, from the time before the recipe was renamed."""
+    path = tmp_path / "results/tasks/gone.json"
+    path.parent.mkdir(parents=True)
+    if left:
+        path.touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="configs/subsets has no subset 'gone'"):
+        check_targets(["results/tasks/gone.json"], [], {}, find)
+    (tmp_path / "notes.txt").touch()
+    check_targets(["notes.txt"], [], {}, find)
