@@ -8,6 +8,7 @@ rule score:
          reports   results/grades/{policy}/{subset}/report{sample}.json
          usage     results/rollouts/{policy}/{subset}/usage{sample}.json
     out: score     results/scores/{policy}/{subset}.json  one policy on one benchmark
+         table     results/scores/{policy}/{subset}.csv  a line for each attempt
          manifest  results/scores/{policy}/{subset}.manifest.json
     """
     input:
@@ -27,7 +28,8 @@ rule score:
             --usage {input.usage:q} \
             --policy {wildcards.policy:q} \
             --subset {wildcards.subset:q} \
-            --output {output.score:q}
+            --output {output.score:q} \
+            --table {output.table:q}
         """
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import read_record, write_json
+from swelab.records import read_record, write_bytes, write_json
 from swelab.records.report_records import Report
 from swelab.scores.report.text_summary import losses, trust
 from swelab.scores.score import read_usage, score
+from swelab.scores.score_table import score_table
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="score to write")
+    parser.add_argument("--table", type=Path, help="CSV to write, with a line for each attempt")
     args = parser.parse_args()
     inputs = {"tasks": args.tasks, "report": args.report, "usage": args.usage}
     stage = Stage("score", **inputs)
@@ -29,7 +31,9 @@ def main() -> None:
     usage = [dict(read_usage(path)) for path in args.usage]
     record = score(read_tasks(args.tasks), reports, args.policy, args.subset, usage)
     write_json(args.output, record)
-    stage.write([args.output])
+    if args.table:
+        write_bytes(args.table, score_table(record, usage).encode())
+    stage.write([args.output, *filter(None, [args.table])])
     low, high = record.interval
     print(
         f"{args.policy} on {args.subset}: {record.resolved}/{record.total} resolved, "

@@ -30,7 +30,7 @@ def _checkpoints(at: Wildcards) -> list[str]:
 SCORE_ARTIFACTS = {
     "score": Kind(
         rules="score",
-        files=files_at("results/scores/{policy}/{subset}", score=".json"),
+        files=files_at("results/scores/{policy}/{subset}", score=".json", table=".csv"),
         needs={
             "tasks": "lock.kept",
             "reports": lambda at: at.samples("report"),

@@ -43,6 +43,13 @@ class Rollout(TypedRecord):
     trajectory_format: Literal["mini-swe-agent-1", "mini-swe-agent-1.1", "swe-agent", "swe-agent-text"] = (
         field("version of the trajectory format")
     )
+    seconds: float | None = field(
+        "wall time of the attempt from its sandbox's start, in seconds; absent for scripted and recorded "
+        "attempts",
+        default=None,
+        type="number",
+        minimum=0,
+    )
 
 
 class Trajectory(Rollout):
@@ -71,7 +78,7 @@ class Prediction(TypedRecord):
 
 
 class Usage(ClosedRecord):
-    """Calls, tokens and dollars that one trajectory used. An unknown number is null, not 0."""
+    """Calls, tokens, dollars and time that one trajectory used. An unknown number is null, not 0."""
 
     calls: Count = field("number of model calls")
     prompt_tokens: int | None = field(
@@ -79,6 +86,12 @@ class Usage(ClosedRecord):
     )
     completion_tokens: int | None = field("number of tokens that the model generated", minimum=0)
     cost: float | None = field("cost in dollars, as the service charges it", minimum=0)
+    seconds: float | None = field(
+        "wall time of the attempt, in seconds; absent if it was not recorded",
+        default=None,
+        type="number",
+        minimum=0,
+    )
 
 
 class ListedTests(ClosedRecord):

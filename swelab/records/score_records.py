@@ -103,7 +103,7 @@ class RepoRate(ClosedRecord):
 
 
 class TotalUsage(ClosedRecord):
-    """Tokens and dollars of all attempts."""
+    """Tokens, dollars and wall time of all attempts."""
 
     attempts: Count = field("number of attempts whose usage was read")
     prompt_tokens: int | None = field("number of prompt tokens", minimum=0)
@@ -112,6 +112,13 @@ class TotalUsage(ClosedRecord):
     completion_tokens_known: Count = field("number of attempts with known completion tokens")
     cost: float | None = field("cost in dollars, as the service charges it", minimum=0)
     cost_known: Count = field("number of attempts with a known cost")
+    seconds: float | None = field(
+        "wall time of the attempts whose time is known, in seconds; absent if none is known",
+        default=None,
+        type="number",
+        minimum=0,
+    )
+    seconds_known: Count = field("number of attempts with a known wall time", default=0)
     tokens_per_resolved: float | None = field(
         "tokens of all attempts (prompt and completion) / resolved attempts; null if no attempt is resolved",
         minimum=0,

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -240,7 +241,11 @@ def attempt_task(
     scratch: Path,
     images: Mapping[str, Image] = MappingProxyType({}),
 ) -> Rollout:
-    """Makes one rollout in a fresh checkout and sandbox. Raises InputError if the task is unusable."""
+    """Makes one rollout in a fresh checkout and sandbox. Raises InputError if the task is unusable.
+
+    The rollout has its duration, unless the model is scripted: the same script gives the same bytes.
+    """
+    began = time.monotonic()
     try:
         model = model_for(task)
     except BudgetSpent as error:
@@ -257,9 +262,10 @@ def attempt_task(
                 base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
                 sandbox = stack.enter_context(backend.start(tree, limits=limits))
             model.form = agent.form(scaffold)
-            return agent.attempt(task, model, sandbox, base, scaffold)
+            rollout = agent.attempt(task, model, sandbox, base, scaffold)
         except (SandboxError, HistoryRefused) as error:
-            return lost_rollout(task, str(error))
+            rollout = lost_rollout(task, str(error))
+    return rollout | ({"seconds": round(time.monotonic() - began, 3)} if model.timed else {})
 
 
 def lost_rollout(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:

@@ -1,4 +1,4 @@
-"""Reads the usage of trajectories: calls, tokens and dollars, as far as they were recorded."""
+"""Reads the usage of trajectories: calls, tokens, dollars and time, as far as they were recorded."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,17 +16,18 @@ def usage_of(trajectory: Trajectory) -> Usage:
     without a known price, which is recorded as 0."""
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
+    time = {"seconds": trajectory["seconds"]} if "seconds" in trajectory else {}
     calls = max(len(turns), _number(stats.get("api_calls")) or 0)
     if not calls:
         known = None if trajectory.outcome == RolloutEnd.NOT_RECORDED else 0
-        return Usage(calls=0, prompt_tokens=known, completion_tokens=known, cost=known)
+        return Usage.of({"calls": 0, **dict.fromkeys((*TOKENS, "cost"), known), **time})
     used = [turn.get("usage") or (turn.get("response") or {}).get("usage") or {} for turn in turns]
     tokens = {
         name: _total([each.get(name) for each in used]) or _number(stats.get(other)) or None
         for name, other in TOKENS.items()
     }
     cost = _number(stats.get("instance_cost")) or sum(_number(turn.get("cost")) or 0 for turn in turns)
-    return Usage.of({"calls": int(calls), **tokens, "cost": cost or None})
+    return Usage.of({"calls": int(calls), **tokens, "cost": cost or None, **time})
 
 
 def _number(value: Any) -> Any:

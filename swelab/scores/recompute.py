@@ -34,6 +34,7 @@ from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, read_predictions, shard_predictions
 from swelab.rollouts.token_usage import collect_usage
 from swelab.scores.score import read_usage, score
+from swelab.scores.score_table import score_table
 from swelab.scores.trail import Trail, follow, merged_recipes, without
 from swelab.scores.verification import Finding, Verification, check_files, check_recipes, difference, summary
 from swelab.scores.verified_score import load_score, score_experiment
@@ -160,6 +161,9 @@ def _score(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     usage = [dict(read_usage(path)) for path in stage.paths("usage")]
     again = score(stage.tasks(), reports, told.get("policy", ""), told.get("subset", ""), usage)
     yield from _compare(stage.outputs[0], again, told)
+    for table in stage.outputs[1:]:
+        if Path(table).read_text() != score_table(again, usage):
+            yield Finding("number", table, "made again: another table")
 
 
 def _report(stage: TrailStage, verification: Verification) -> Iterator[Finding]:

@@ -173,7 +173,7 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
 
 
 def total_usage(usage: Sequence[Record], resolved: int) -> Record:
-    """Returns the tokens and dollars of all attempts, in total and divided by `resolved`.
+    """Returns the tokens, dollars and wall time of all attempts, in total and divided by `resolved`.
 
     A total is None if a part of it is unknown. A row with neither calls nor a cost is not counted, because it
     may not be an attempt.
@@ -188,6 +188,8 @@ def total_usage(usage: Sequence[Record], resolved: int) -> Record:
     total = None if None in tokens else sum(tokens)
     costs["tokens_per_resolved"] = total / resolved if total is not None and resolved else None
     costs["cost_per_resolved"] = costs["cost"] / resolved if costs["cost"] is not None and resolved else None
+    if known := [row.seconds for row in rows if row.seconds is not None]:
+        costs |= {"seconds": round(sum(known), 3), "seconds_known": len(known)}
     return costs
 
 

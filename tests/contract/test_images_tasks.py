@@ -110,6 +110,8 @@ def test_a_row_with_an_image_is_pulled_looked_through_and_rolled_out(smith, tmp_
 
 
 class Planned(DeterministicModel):
+    timed = False
+
     def close(self):
         pass
 

@@ -18,6 +18,7 @@ from swelab.records.attempt_records import Grade, Trajectory
 from swelab.records.report_records import Report
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import attempt_task, roll_out
+from swelab.rollouts.token_usage import usage_of
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.patch_application import git
@@ -207,6 +208,17 @@ def test_waiting_for_a_service_is_not_the_policys_time(
     turns = [block("true"), block("true"), block("echo " + SCAFFOLD.submit_marker)]
     row = attempt_with(task, store, backend, tmp_path, lambda t: Slow(t, turns), wall_seconds=1)
     assert row["outcome"] == outcome
+
+
+def test_seconds_of_an_attempt(task, store, backend, tmp_path):
+    class Timed(Speaker):
+        timed = True
+
+    turns = [block("echo " + SCAFFOLD.submit_marker)]
+    row = attempt_with(task, store, backend, tmp_path, lambda t: Timed(t, turns))
+    assert row["seconds"] > 0 and usage_of(row).seconds == row["seconds"]
+    scripted = attempt_with(task, store, backend, tmp_path, lambda t: Speaker(t, turns))
+    assert "seconds" not in scripted and "seconds" not in usage_of(scripted)
 
 
 def test_a_patch_with_odd_bytes_survives(task, store, backend, tmp_path):

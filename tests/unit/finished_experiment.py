@@ -29,7 +29,8 @@ from swelab.records.score_records import VerifiedScore
 from swelab.records.task_records import Lock, Task
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import collect_usage, usage_of
-from swelab.scores.score import score
+from swelab.scores.score import read_usage, score
+from swelab.scores.score_table import score_table
 from swelab.scores.trail import trail_record
 from swelab.scores.verified_score import load_score, score_experiment
 from swelab.tasks.task_rows import read_tasks
@@ -485,7 +486,10 @@ def manifests(scores: list[Path]) -> None:
                 Stage("rollout", used, **tasks).write([rollouts / shard])
                 Stage("grade", **tasks, trajectories=rollouts / shard).write([grades / shard])
         usage = sorted(rollouts.glob("usage*.json"))
-        Stage("score", **tasks, report=reports, usage=usage).write([path])
+        used = [dict(read_usage(each)) for each in usage]
+        table = path.with_suffix(".csv")
+        table.write_text(score_table(load_score(path), used))
+        Stage("score", **tasks, report=reports, usage=usage).write([path, table])
     taught: dict[str, list[Path]] = {"trajectories": [], "grades": []}
     for subset in ("drill-train", "forge-train"):
         made, lock = f"results/tasks/{subset}.json", f"results/tasks/{subset}.lock.json"

@@ -115,10 +115,12 @@ def costs(evidence: ReportData) -> str:
                 f"{used.attempts:,}",
                 *("n/a" if value is None else f"{round(value):,}" for value in tokens),
                 *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
+                f"{used.seconds / used.seconds_known:,.1f} s" if used.seconds_known else "n/a",
             ])  # fmt: skip
     head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
-    told = table(head, rows, "Tokens and cost of all attempts, and per resolved attempt") if rows else ""
+    head.append("Mean time")
+    told = table(head, rows, "Tokens, cost and time of attempts, and per resolved attempt") if rows else ""
     return told and told + note(
-        "Tokens sent are counted at every call, cached or not. n/a: not recorded for every attempt, no known "
-        "price, or no resolved attempt."
+        "Tokens sent are counted at every call, cached or not. The mean time is of attempts whose time is "
+        "known. n/a: not recorded for every attempt, no known price, or no resolved attempt."
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from swelab.records import Record
 from swelab.records.attempt_records import Grade, Message, Trajectory, is_refusal
+from swelab.rollouts.recorded_actions import text_and_commands
 
 STEPS = 160
 """Maximum number of steps shown of one trajectory: half from its start, half from its end."""
@@ -25,8 +26,7 @@ TESTS = 12
 """Maximum number of tests named in each group of a grade. Failures come first."""
 
 _TAG = re.compile(r"<[^>]*>")
-_BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
-_CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
+_CALL = re.compile(r"<function=\w+>")
 _WRITTEN = re.compile(r"<function=[^>]*>.*?(?:</function>|\Z)", re.DOTALL)
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -106,15 +106,15 @@ def assistant_step(message: Message, refused: bool) -> Record:
     turn's only fenced block. A turn without a command or a call in its text is marked as refused.
     """
     text, extra = content_text(message.content), message.get("extra") or {}
-    commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
-    if commands and extra["actions"][0].get("tool"):  # the call's text would be shown twice
+    actions = extra.get("actions") or []
+    if actions and actions[0].get("tool"):  # the call's text would be shown twice
         text = _WRITTEN.sub("", text)
-    if not commands and not refused:
-        blocks = _BLOCK.findall(text)
-        commands = blocks if len(blocks) == 1 else []
+    said, commands = text_and_commands(text, message, r"[\w-]*")
+    if not actions and (refused or len(commands) != 1):
+        said, commands = text, []
     refused = refused or not (commands or _CALL.search(text))
     step: Record = {
-        "say": truncate(text.strip() if refused else _BLOCK.sub("", text).strip()),
+        "say": truncate(text.strip() if refused else said.strip()),
         "commands": [] if refused else [truncate(command) for command in commands],
         "observations": [],
     }

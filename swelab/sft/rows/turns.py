@@ -1,23 +1,21 @@
 """Reads a recorded conversation as turns with text, tool calls and faults.
 
 SWE-agent records an action as a tool call or as text. It also records the line that its shell ran.
-mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either program.
+mini-swe-agent records a tool call or the command that it took from the text. `styles` can write turns of
+either program.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
 from swelab.records.attempt_records import Message, Rollout, is_refusal
+from swelab.rollouts.recorded_actions import text_and_commands
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.parse_compat_text import read_call, read_line
 from swelab.sft.rows.student_parsers import parse_xml
-
-BLOCK = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
-TAGGED = re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,8 @@ def _mini(message: Message, refused: bool) -> Turn:
         return Turn("assistant", content, fault="no_call")
     if (written := parse_xml(content)) and not refused and _tool_of(message) == written.name:
         return Turn("assistant", written.text, [Call(written.name, _typed_arguments(message))])
-    pattern = TAGGED if TAGGED.search(content) else BLOCK
-    commands = [found.strip() for found in pattern.findall(content)]
+    text, commands = text_and_commands(content, message)
     calls = [Call("bash", {"command": command}) for command in commands]
-    text = pattern.sub("", content).strip()
     return Turn("assistant", text, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
 
 

@@ -93,7 +93,8 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
         again(root, "report_grades", *words, lock, "--grades", *grades, f"--output={out}")
         usage = root / f"results/rollouts/sft/{subset}/usage.json"
         again(root, "score", *words, "--report", out, "--usage", usage,
-              f"--output={root}/results/scores/sft/{subset}.json")  # fmt: skip
+              f"--output={root}/results/scores/sft/{subset}.json",
+              f"--table={root}/results/scores/sft/{subset}.csv")  # fmt: skip
     scores = [
         f"results/scores/{policy}/{subset}.json"
         for subset in ("drill-heldout", "forge-heldout")
@@ -137,6 +138,12 @@ def test_predictions(root):
     write_json(root / PREDICTIONS, preds)
     named(root, PREDICTIONS, kind="edited")
     named(root, PREDICTIONS, name, kind="number")
+
+
+def test_table_of_a_score(root):
+    table = root / "results/scores/sft/drill-heldout.csv"
+    table.write_text(table.read_text().replace("unresolved", "resolved", 1))
+    named(root, "results/scores/sft/drill-heldout.csv", "another table", kind="number")
 
 
 def test_missing_files(root):

@@ -92,8 +92,18 @@ def test_tokens_and_cost_of_a_resolved_task(odd, tokens, cost):
     record = score(tasks, make_report(tasks, [R, R, R, U]), "base", "mini", [usage])["usage"]
     assert (record["tokens_per_resolved"], record["cost_per_resolved"]) == (tokens, cost)
     assert record["cost_known"] == (3 if "cost" in odd else 4)
+    assert not {"seconds", "seconds_known"} & set(record)
     none = score(tasks, make_report(tasks, [U] * 4), "base", "mini", [usage])["usage"]
     assert none["tokens_per_resolved"] is None and none["cost_per_resolved"] is None
+
+
+def test_seconds_of_the_attempts_that_have_them():
+    tasks = make_tasks(3)
+    usage = {task["instance_id"]: spent() for task in tasks}
+    usage[tasks[0]["instance_id"]] |= {"seconds": 2.5}
+    usage[tasks[1]["instance_id"]] |= {"seconds": 0.25}
+    record = score(tasks, make_report(tasks, [R, R, U]), "base", "mini", [usage])["usage"]
+    assert (record["seconds"], record["seconds_known"]) == (2.75, 2)
 
 
 def test_runs_are_compared_by_task():
@@ -273,7 +283,7 @@ def test_the_page_shows_runs(page_and_score):
         "Runs of the same tasks",
         "Several attempts at a task",
         "Detectable differences, in points",
-        "Tokens and cost of all",
+        "Tokens, cost and time of attempts",
     ):
         assert name in text, name
     assert f"{100 * sft['pass_at']['3']['rate']:.1f}%" in text

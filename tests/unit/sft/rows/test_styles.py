@@ -89,6 +89,24 @@ def test_ticks_and_tool(record):
 
 
 @pytest.mark.parametrize("style", ["xml", "ticks", "tool"])
+def test_recorded_command_of_a_scaffold_with_another_regex(style):
+    """The rows are those of a scaffold with bash blocks. Other blocks of the text stay."""
+
+    def rows(block):
+        say = "I try.\n```python\n1\n```\n"
+        answer = {"role": "assistant", "content": say + block, "extra": {"actions": [{"command": "ls"}]}}
+        messages = [system(), {"role": "user", "content": "Mend it."}, answer]
+        found = {"instance_id": "a", "outcome": "submitted", "model_patch": "", "info": {}}
+        format_of = {"trajectory_format": "mini-swe-agent-1.1", "messages": messages}
+        return write_conversation(Trajectory.of(found | format_of), Style(style)).messages
+
+    usual_rows = rows("```bash\nls\n```")
+    assert "python" in usual_rows[-1]["content"]
+    for block in ("```shell\nls\n```", "<bash>ls</bash>", "RUN: ls"):
+        assert rows(block) == usual_rows
+
+
+@pytest.mark.parametrize("style", ["xml", "ticks", "tool"])
 @pytest.mark.parametrize("program", [mini, mini_text])
 def test_mini_swe_agent_in_every_style(record, style, program):
     found = written(record(program()), style)
