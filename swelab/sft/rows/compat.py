@@ -18,7 +18,6 @@ import msgspec
 
 from swelab.records import Record
 from swelab.rollouts.trajectory_files import check_utf8, last_steps, parse
-from swelab.sft.rows.compat_fast_path import Unusual, usual_messages
 from swelab.sft.rows.parse_compat_text import OWN_LINES
 
 LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
@@ -72,32 +71,17 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         raise Lossy("no_report")
     try:
         resolved = _is_resolved(json.loads(report.read_text(encoding="utf-8")), folder)
-        messages, replay = _convert(traj_dir / folder / f"{folder}.traj", style, system)
+        messages, replay = read_messages(traj_dir / folder / f"{folder}.traj")
         row = {"instance_id": folder, "resolved": resolved}
         if replay is not _ABSENT:
             row["model"] = json.loads(replay)["agent"]["model"]["name"]
         row["traj_id"] = f"{folder}.{run_hash(str(traj_dir))}"
         patch = traj_dir / folder / f"{folder}.patch"
         row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
-        return b'{"messages": %b, %b\n' % (messages, json.dumps(row)[1:].encode())
+        return json.dumps({"messages": STYLES[style](messages, system), **row}).encode() + b"\n"
     except Exception as error:  # collect_trajs drops a folder after any exception
         key = f" {error}" if isinstance(error, KeyError) else ""
         raise Lossy(f"{type(error).__name__}{key}") from None
-
-
-def _convert(path: Path, style: str, system: str) -> tuple[bytes, Any]:
-    """Returns (messages in a style as JSON, replay_config or `_ABSENT`)."""
-    if style == "xml":
-        with open(path, "rb") as stream:
-            end = last_steps(stream, 1)
-        try:
-            check_utf8(end)
-            messages, replay = usual_messages(end, system, LIMIT_NOTES, _assistant_text)
-            return b"[%b]" % messages, replay
-        except (Unusual, UnicodeDecodeError):  # `read_messages` reports what is wrong
-            pass
-    messages, replay = read_messages(path)
-    return json.dumps(STYLES[style](messages, system)).encode(), replay
 
 
 def _is_resolved(report: Any, folder: str) -> Any:
