@@ -57,17 +57,17 @@ def run_shard(
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
     if todo:
-        with Timings(journal.path) as timings:
-            waiting = deque(timings.longest_first(todo))
-            with _batches(waiting, open_work, workers, is_lost, place) as batches:
-                for done in batches:
-                    journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
-                    timings.note(done)
-                    for record in (kind.of(each.record) for each in done):
-                        progress.done(is_good(record))
-                        losses.note(record, is_lost(record) or is_refused(record))
-                    if losses.hopeless(workers):
-                        waiting.clear()
+        timings = Timings(journal.path)
+        waiting = deque(timings.longest_first(todo))
+        with _batches(waiting, open_work, workers, is_lost, place) as batches:
+            for done in batches:
+                journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                timings.note(done)
+                for record in (kind.of(each.record) for each in done):
+                    progress.done(is_good(record))
+                    losses.note(record, is_lost(record) or is_refused(record))
+                if losses.hopeless(workers):
+                    waiting.clear()
     progress.close()
     losses.check(len(items))
     for key, _ in items:
