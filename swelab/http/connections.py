@@ -176,6 +176,8 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """See asyncio.Protocol."""
         super().connection_made(transport)
+        client = transport.get_extra_info("socket")._sock  # the wrapper allows no weak reference
+        self.config.loaded_app.connections.add(client, self.client)
         self._wait()
 
     def data_received(self, data: bytes) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import socket
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from swelab.http import connections, lobby
+from swelab.http import connections
 from swelab.http.front_door import FrontDoor
 from swelab.http.run_server import in_background
 from swelab.http.sockets import address, listen
@@ -21,13 +21,18 @@ ASK = f"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
 
 
 @contextmanager
-def client_of(answer):
-    """Returns a connection to a server that runs an ASGI application."""
+def client_of(answer, most=64):
+    """Returns a connection to a server that runs an ASGI application and has `most` connections."""
 
     async def handle(request):
         return answer
 
-    door = FrontDoor([Route("/", handle)], {"client": [TOKEN]}, lambda error: JSONResponse(str(error), 400))
+    door = FrontDoor(
+        [Route("/", handle)],
+        {"client": [TOKEN]},
+        lambda error: JSONResponse(str(error), 400),
+        connections=connections.Connections(most),
+    )
     with in_background(door) as url:
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
         with socket.create_connection(place, timeout=PATIENCE) as client:
@@ -37,12 +42,18 @@ def client_of(answer):
 @pytest.mark.parametrize("sent", [b"", ASK])
 def test_a_head_that_does_not_end_is_not_waited_for(monkeypatch, sent):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
-    monkeypatch.setattr(lobby, "HEAD_SECONDS", 0.01)
-    monkeypatch.setattr(lobby, "_LOOK_SECONDS", 0.01)
     with client_of(JSONResponse({})) as client:
         client.sendall(sent)
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
+
+
+def test_a_silent_connection_gives_its_place_to_a_later_one():
+    with client_of(JSONResponse({}), most=16) as first, ExitStack() as stack:
+        later = [stack.enter_context(socket.create_connection(first.getpeername())) for _ in range(4)]
+        assert first.recv(1) == b""
+        later[-1].sendall(ASK + b"Connection: close\r\n\r\n")
+        assert later[-1].makefile("rb").read().endswith(b"{}")
 
 
 def test_a_client_that_takes_no_answer_is_disconnected_and_its_request_ends(monkeypatch):
