@@ -116,8 +116,11 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
         if policy not in experiment.policies:
             hint = recipes.nearest(policy, experiment.policies)
             raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
-    validated = [each.held_out for name in rl_recipes(experiment, configs)
-                 for each in [recipes.load_named(RL, name, configs)]]  # fmt: skip
+    validated = [
+        each.held_out
+        for name in rl_recipes(experiment, configs)
+        for each in [recipes.load_named(RL, name, configs)]
+    ]
     for subset in [*train, *(name for names in validated for name in names)]:
         _check_no_evaluation(subset, configs, path)
     for subset in train:

@@ -89,8 +89,10 @@ def write_assets(source: Source, folder: Path) -> Record:
     write_bytes(folder / ASSETS[0], "".join(f"{task.instance_id}\n" for task in scripted).encode())
     write_bytes(folder / ASSETS[1], "".join(f"{full_name(image)}\n" for image in images).encode())
     write_jsonl(folder / ASSETS[2], (slime_row(task, set_name(source.data)) for task in scripted))
-    return {"lines": {ASSETS[0]: len(scripted), ASSETS[1]: len(images), ASSETS[2]: len(scripted)},
-            "refused": benchmark.refused}  # fmt: skip
+    return {
+        "lines": {ASSETS[0]: len(scripted), ASSETS[1]: len(images), ASSETS[2]: len(scripted)},
+        "refused": benchmark.refused,
+    }
 
 
 def full_name(image: str) -> str:

@@ -113,9 +113,13 @@ def _table(running: Running, height: int) -> Any:
     room = max(1, height - 5)
     table = Table(box=None, pad_edge=False, expand=True)
     for title, options in (
-        ("attempt", {"ratio": 3}), ("doing", {}), ("step", {"justify": "right"}), ("$", {"justify": "right"}),
-        ("time", {"justify": "right"}), ("last command", {"ratio": 5}),
-    ):  # fmt: skip
+        ("attempt", {"ratio": 3}),
+        ("doing", {}),
+        ("step", {"justify": "right"}),
+        ("$", {"justify": "right"}),
+        ("time", {"justify": "right"}),
+        ("last command", {"ratio": 5}),
+    ):
         table.add_column(title, no_wrap=True, overflow="ellipsis", **options)  # type: ignore[arg-type]
     for row in rows[:room]:
         table.add_row(*(Text(str(each)) for each in row))

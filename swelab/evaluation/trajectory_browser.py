@@ -137,9 +137,7 @@ def list_lines(entries: Sequence[Entry], place: int = -1) -> list[str]:
 
 def _page(entries: Sequence[Entry], place: int, shown: Sequence[str], turn: int) -> str:
     size = shutil.get_terminal_size()
-    lines = [
-        part for line in shown[turn].split("\n") for part in textwrap.wrap(line, size.columns) or [""]
-    ]  # fmt: skip
+    lines = [part for line in shown[turn].split("\n") for part in textwrap.wrap(line, size.columns) or [""]]
     room = max(5, size.lines - 3)
     if len(lines) > room:
         half = room // 2

@@ -61,8 +61,16 @@ def read_state(
         raise InputError(told, folder / STATE, f"the file that this training wrote; {todo}") from None
 
 
-_UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, EOFError, TypeError, AttributeError,
-    pickle.UnpicklingError)  # fmt: skip
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    pickle.UnpicklingError,
+)
 
 
 def _share(value: Any, weight: DTensor) -> Any:

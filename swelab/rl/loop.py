@@ -70,10 +70,15 @@ class Training:
         with (
             closing(self._reports),
             Ahead(
-                self.folder, self.prompts, self.rollouts.samples, self._roll_out, self.rollouts.at_once,
-                first, self.rollouts.prompts,
+                self.folder,
+                self.prompts,
+                self.rollouts.samples,
+                self._roll_out,
+                self.rollouts.at_once,
+                first,
+                self.rollouts.prompts,
             ) as ahead,
-        ):  # fmt: skip
+        ):
             for number in range(done, self.steps):
                 seconds = self._publish(checkpoint, number)
                 self._validate(number)

@@ -206,9 +206,14 @@ class Place:
 
         assert self.bench.backend
         trajectory = attempt_task(
-            request.task, model_for, self.bench.store, self.bench.backend, self.scaffold, self.scratch,
+            request.task,
+            model_for,
+            self.bench.store,
+            self.bench.backend,
+            self.scaffold,
+            self.scratch,
             self.bench.images,
-        )  # fmt: skip
+        )
         ran = time.monotonic()
         grade = self._grade(request.task, trajectory)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}

@@ -22,8 +22,17 @@ from swelab.records.task_records import Task
 from swelab.rollouts.predictions import load_predictions
 
 PREDICTIONS = "preds.json"
-HIDDEN = ("patch", "test_patch", "eval_script", "FAIL_TO_PASS", "PASS_TO_PASS", "hints_text", "hint",
-          "verifier_tar", "solution_tar")  # fmt: skip
+HIDDEN = (
+    "patch",
+    "test_patch",
+    "eval_script",
+    "FAIL_TO_PASS",
+    "PASS_TO_PASS",
+    "hints_text",
+    "hint",
+    "verifier_tar",
+    "solution_tar",
+)
 """Fields of a task that are hidden from the program, because they contain the answer."""
 ENVIRONMENT = "swelab.rollouts.program_environment.ProgramEnvironment"
 RUNNER = ("-m", "minisweagent.run.benchmarks.swebench")

@@ -140,9 +140,11 @@ def of_several_runs(verdicts: Verdicts) -> Record:
             "highest": max(rates),
             "p_value": runs_differ(whole) if whole else None,
         },
-        **{name: {str(k): pass_at_k(attempts, k, every) for k in range(1, len(each) + 1)}
-           for name, every in (("pass_at", False), ("pass_all", True))},
-    }  # fmt: skip
+        **{
+            name: {str(k): pass_at_k(attempts, k, every) for k in range(1, len(each) + 1)}
+            for name, every in (("pass_at", False), ("pass_all", True))
+        },
+    }
 
 
 def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:

@@ -27,9 +27,28 @@ from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
 
-CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles", "rules", "scripts", "slurm",
-        "swe-pdb", "swe-rl", "swelab", "tests", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
-        "Snakefile", "pyproject.toml")  # fmt: skip
+CODE = (
+    "benchmarks",
+    "configs",
+    "docs",
+    "envs",
+    "examples",
+    "hosts",
+    "profiles",
+    "rules",
+    "scripts",
+    "slurm",
+    "swe-pdb",
+    "swe-rl",
+    "swelab",
+    "tests",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "Snakefile",
+    "pyproject.toml",
+)
 """The files and folders of the code, for a clone without git."""
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
 """Path of the journal of a shard's rollouts. The journal has the same records as the shard's output."""
@@ -109,8 +128,11 @@ def code_files(root: Path) -> Iterator[str]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
     known = listed.stdout.split("\0") if listed.returncode == 0 else []
     for start in ("configs",) if known else CODE:
-        known += [path.as_posix() for path in ([root / start] if (root / start).is_file() else
-                  (root / start).rglob("*")) if "__pycache__" not in path.parts]  # fmt: skip
+        known += [
+            path.as_posix()
+            for path in ([root / start] if (root / start).is_file() else (root / start).rglob("*"))
+            if "__pycache__" not in path.parts
+        ]
     yield from (name for name in known if name and (root / name).is_file())
 
 

@@ -18,14 +18,36 @@ from swelab.sharing.parquet_files import write_parquet
 from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
 
-TASK = {"instance_id": "text", "subset": "text", "repo": "text", "base_commit": "text", "image_name": "text",
-        "problem_statement": "text", "test_cmd": "text"}  # fmt: skip
+TASK = {
+    "instance_id": "text",
+    "subset": "text",
+    "repo": "text",
+    "base_commit": "text",
+    "image_name": "text",
+    "problem_statement": "text",
+    "test_cmd": "text",
+}
 ANSWER = {"patch": "text", "test_patch": "text", "FAIL_TO_PASS": "texts", "PASS_TO_PASS": "texts"}
 """Columns that only unscored tasks have."""
-ATTEMPT = {"instance_id": "text", "policy": "text", "subset": "text", "sample": "number", "outcome": "text",
-           "status": "text", "resolved": "flag", "model_patch": "text", "messages": "turns"}  # fmt: skip
-SFT_ROW = {"instance_id": "text", "policy": "text", "sample": "number", "messages": "turns", "tools": "text",
-           "weights": "text"}  # fmt: skip
+ATTEMPT = {
+    "instance_id": "text",
+    "policy": "text",
+    "subset": "text",
+    "sample": "number",
+    "outcome": "text",
+    "status": "text",
+    "resolved": "flag",
+    "model_patch": "text",
+    "messages": "turns",
+}
+SFT_ROW = {
+    "instance_id": "text",
+    "policy": "text",
+    "sample": "number",
+    "messages": "turns",
+    "tools": "text",
+    "weights": "text",
+}
 ABOUT = (
     "Tasks for software-engineering agents, attempts at them with their verdicts, and the rows "
     "that a model was trained on."
@@ -111,9 +133,15 @@ def _sft_rows(finished: FinishedExperiment) -> Iterator[Record]:
 def card(finished: FinishedExperiment, counts: Counter[tuple[str, str]], private: Private) -> str:
     """Returns the text of README.md: the content of the data set, its sources, and how many items were
     dropped."""
-    configs = [f"- config_name: {name}\n  data_files:\n" + "".join(
-        f"  - split: {split}\n    path: {name}/{split}.parquet\n" for each, split in counts if each == name
-    ) for name in dict.fromkeys(name for name, _ in counts)]  # fmt: skip
+    configs = [
+        f"- config_name: {name}\n  data_files:\n"
+        + "".join(
+            f"  - split: {split}\n    path: {name}/{split}.parquet\n"
+            for each, split in counts
+            if each == name
+        )
+        for name in dict.fromkeys(name for name, _ in counts)
+    ]
     lines = ["---", "license: other", "configs:", *map(str.rstrip, configs), "---", ""]
     lines += [f"# Data of the experiment {finished.name}", "", ABOUT, ""]
     lines += ["| table | split | rows |", "|---|---|---|"]
@@ -123,8 +151,11 @@ def card(finished: FinishedExperiment, counts: Counter[tuple[str, str]], private
     if finished.hidden:
         lines += [f"Hidden, so without trajectories: {', '.join(finished.hidden)}.", ""]
     lines += ["## Sources", "", "| subset | made from | licence |", "|---|---|---|"]
-    lines += [f"| {subset} | {made} | {licence} |" for subset in finished.subsets
-              for made, licence in sources(subset)]  # fmt: skip
+    lines += [
+        f"| {subset} | {made} | {licence} |"
+        for subset in finished.subsets
+        for made, licence in sources(subset)
+    ]
     lines += ["", "## Dropped", "", "What the recipes left out on the way, by the step that did."]
     lines += ["", "| set, step | why | how many |", "|---|---|---|", *_drop_rows(finished), ""]
     met = [f"{count:,} times `{what}`" for what, count in sorted(private.met.items())]

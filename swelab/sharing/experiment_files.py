@@ -71,8 +71,11 @@ class FinishedExperiment:
     def runs(self, scored: bool) -> Iterator[tuple[str, str]]:
         """Yields (policy, subset) of the rollouts on scored or on unscored subsets. Hidden subsets are
         excluded."""
-        found = [(names["policy"], names["subset"]) for _, role, names in self.kinds
-                 if role == "trajectories.trajectories"]  # fmt: skip
+        found = [
+            (names["policy"], names["subset"])
+            for _, role, names in self.kinds
+            if role == "trajectories.trajectories"
+        ]
         for policy, subset in dict.fromkeys(found):
             if (subset in self.recipe.benchmarks) == scored and not self.is_hidden(subset):
                 yield policy, subset

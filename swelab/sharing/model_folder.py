@@ -97,8 +97,11 @@ def card(finished: FinishedExperiment, policy: kinds.Policy, weights: str) -> st
     code = record["manifest"]["code"]
     changed = " with changes" if code["dirty"] else ""
     commit = f"Made by commit {code['commit']} of swelab{changed}." if code["commit"] else ""
-    recipe = {key: each for key, each in record["manifest"]["recipes"].items()
-              if key.startswith(("experiments/", "sft/", "rl/", "models/"))}  # fmt: skip
+    recipe = {
+        key: each
+        for key, each in record["manifest"]["recipes"].items()
+        if key.startswith(("experiments/", "sft/", "rl/", "models/"))
+    }
     return README.format(
         front=yaml.safe_dump(_front(weights), sort_keys=False),
         policy=finished.shown,

@@ -21,14 +21,20 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Column
 
     text = pyarrow.string()
     turn = pyarrow.struct([(name, text) for name in TURN])
-    types = {"text": text, "number": pyarrow.int64(), "flag": pyarrow.bool_(), "texts": pyarrow.list_(text),
-             "turns": pyarrow.list_(turn)}  # fmt: skip
+    types = {
+        "text": text,
+        "number": pyarrow.int64(),
+        "flag": pyarrow.bool_(),
+        "texts": pyarrow.list_(text),
+        "turns": pyarrow.list_(turn),
+    }
     schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
     count = 0
     with atomic(path) as stream, pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         for some in _batches(rows):
-            plain = [{name: _value(row.get(name), kind, private) for name, kind in columns.items()}
-                     for row in some]  # fmt: skip
+            plain = [
+                {name: _value(row.get(name), kind, private) for name, kind in columns.items()} for row in some
+            ]
             writer.write_table(pyarrow.Table.from_pylist(plain, schema))
             count += len(plain)
     return count

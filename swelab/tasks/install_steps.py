@@ -72,5 +72,7 @@ def _preparation_lines(line: str) -> list[str]:
     if not steps:
         return [line]
     quoted = [step.strip().replace("'", "'\\''") for step in steps]
-    return [f"{step} || {{ printf '\\n%s %s %s\\n' {INSTALL_FAILED} $? '{text}'; exit 1; }}"
-            for step, text in zip(steps, quoted, strict=True)]  # fmt: skip
+    return [
+        f"{step} || {{ printf '\\n%s %s %s\\n' {INSTALL_FAILED} $? '{text}'; exit 1; }}"
+        for step, text in zip(steps, quoted, strict=True)
+    ]

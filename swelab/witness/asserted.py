@@ -25,10 +25,17 @@ CANNOT_SAY = (ArithmeticError, LookupError, RecursionError, TypeError, ValueErro
 """Errors that hostile data can cause in a comparison, through numbers of many digits or deep nesting."""
 
 _BASES = {
-    "n": ["builtins.NoneType"], "b": ["builtins.bool", "builtins.int"], "i": ["builtins.int"],
-    "f": ["builtins.float"], "s": ["builtins.str"], "y": ["builtins.bytes"], "l": ["builtins.list"],
-    "t": ["builtins.tuple"], "d": ["builtins.dict"], "S": ["builtins.set", "builtins.frozenset"],
-}  # fmt: skip
+    "n": ["builtins.NoneType"],
+    "b": ["builtins.bool", "builtins.int"],
+    "i": ["builtins.int"],
+    "f": ["builtins.float"],
+    "s": ["builtins.str"],
+    "y": ["builtins.bytes"],
+    "l": ["builtins.list"],
+    "t": ["builtins.tuple"],
+    "d": ["builtins.dict"],
+    "S": ["builtins.set", "builtins.frozenset"],
+}
 
 
 def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> Truth:

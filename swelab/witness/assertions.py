@@ -4,23 +4,49 @@ import ast
 from dataclasses import dataclass, field
 
 COMPARED = {
-    "assertEqual": "==", "assertEquals": "==", "assertNotEqual": "!=", "assertIs": "is",
-    "assertIsNot": "is not", "assertIn": "in", "assertNotIn": "not in",
-    "assertGreater": ">", "assertGreaterEqual": ">=",
-    "assertLess": "<", "assertLessEqual": "<=", "assertDictEqual": "==", "assertListEqual": "==",
-    "assertTupleEqual": "==", "assertSetEqual": "==", "assertSequenceEqual": "==",
-    "assertMultiLineEqual": "==", "assertAlmostEqual": "~", "assertAlmostEquals": "~",
-    "assertNotAlmostEqual": "~", "assertCountEqual": "count",
-    "assertItemsEqual": "count", "assertRegex": "search", "assertRegexpMatches": "search",
-    "assertNotRegex": "search", "assertIsInstance": "isinstance", "assertNotIsInstance": "isinstance",
-}  # fmt: skip
+    "assertEqual": "==",
+    "assertEquals": "==",
+    "assertNotEqual": "!=",
+    "assertIs": "is",
+    "assertIsNot": "is not",
+    "assertIn": "in",
+    "assertNotIn": "not in",
+    "assertGreater": ">",
+    "assertGreaterEqual": ">=",
+    "assertLess": "<",
+    "assertLessEqual": "<=",
+    "assertDictEqual": "==",
+    "assertListEqual": "==",
+    "assertTupleEqual": "==",
+    "assertSetEqual": "==",
+    "assertSequenceEqual": "==",
+    "assertMultiLineEqual": "==",
+    "assertAlmostEqual": "~",
+    "assertAlmostEquals": "~",
+    "assertNotAlmostEqual": "~",
+    "assertCountEqual": "count",
+    "assertItemsEqual": "count",
+    "assertRegex": "search",
+    "assertRegexpMatches": "search",
+    "assertNotRegex": "search",
+    "assertIsInstance": "isinstance",
+    "assertNotIsInstance": "isinstance",
+}
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
 """Maps unittest methods with one operand to whether they are negated (assert false, or assert not None)."""
 OPERATORS = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
-    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
-}  # fmt: skip
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
 MATCHES = {"match": "match", "search": "search", "fullmatch": "fullmatch"}
 MOCK_ASSERTIONS = (
     "assert_called",

@@ -24,8 +24,13 @@ from swelab.witness.subjects import Subjects
 ALIAS = "q_"
 Form = Literal["question", "answers"]
 _TWO_SIDED = dict.fromkeys(("==", "!=", "is", "is not"), "same") | {
-    "in": "among", "not in": "among", "<": "ordered", "<=": "ordered", ">": "ordered", ">=": "ordered",
-}  # fmt: skip
+    "in": "among",
+    "not in": "among",
+    "<": "ordered",
+    "<=": "ordered",
+    ">": "ordered",
+    ">=": "ordered",
+}
 _PARTS_DEEP = 3
 
 

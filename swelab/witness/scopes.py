@@ -156,9 +156,19 @@ def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
 def is_literal(node: ast.AST) -> bool:
     """Returns whether an expression consists only of constants."""
     parts = (
-        ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.JoinedStr,
-        ast.FormattedValue, ast.unaryop, ast.operator, ast.expr_context,
-    )  # fmt: skip
+        ast.Constant,
+        ast.Tuple,
+        ast.List,
+        ast.Dict,
+        ast.Set,
+        ast.UnaryOp,
+        ast.BinOp,
+        ast.JoinedStr,
+        ast.FormattedValue,
+        ast.unaryop,
+        ast.operator,
+        ast.expr_context,
+    )
     return all(isinstance(each, parts) for each in ast.walk(node))
 
 

@@ -33,24 +33,28 @@ GRPO: Record = {
 ADAM: Record = {"train.betas": [0.9, 0.98], "train.weight_decay": 0.1}
 """Optimizer settings of slime and Miles."""
 
-SWE_RL: Record = GRPO | ADAM | {
-    "rollouts.temperature": 1.0,
-    "rollouts.max_tokens": 4096,
-    "rollouts.ahead": 1,
-    "rollouts.update": "between_turns",
-    "method.reward": "signed",
-    "method.aggregation": "seq-mean-token-mean",
-    "method.sequences": "whole",
-    "train.keep_checkpoints": None,
-    "scaffold.step_limit": 20,
-    "scaffold.limits.wall_seconds": 180,
-    "scaffold.wall_seconds": 1800,
-    "verl.mode": "separate_async",
-    "verl.gpus": 8,
-    "verl.trainer.context_parallel": 1,
-    "verl.trainer.offload": "optimizer",
-    "validation": None,
-}  # fmt: skip
+SWE_RL: Record = (
+    GRPO
+    | ADAM
+    | {
+        "rollouts.temperature": 1.0,
+        "rollouts.max_tokens": 4096,
+        "rollouts.ahead": 1,
+        "rollouts.update": "between_turns",
+        "method.reward": "signed",
+        "method.aggregation": "seq-mean-token-mean",
+        "method.sequences": "whole",
+        "train.keep_checkpoints": None,
+        "scaffold.step_limit": 20,
+        "scaffold.limits.wall_seconds": 180,
+        "scaffold.wall_seconds": 1800,
+        "verl.mode": "separate_async",
+        "verl.gpus": 8,
+        "verl.trainer.context_parallel": 1,
+        "verl.trainer.offload": "optimizer",
+        "validation": None,
+    }
+)
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
 """Settings that correspond to --dynamic_history: each step is a training sequence, and all sequences have the
 same weight."""
@@ -85,30 +89,34 @@ LARGE |= {"train.batch_tokens": 8192, **STEPS, **_nodes(4, 4, 8, 4, 0.55, 2)}
 LONG = {"rollouts.context_length": 32768}
 SMALL = _swe_rl("Qwen3-8B", GYM, (8, 4), 500, train__batch_tokens=16384) | LONG
 
-MILES: Record = GRPO | ADAM | {
-    "start": "models/Qwen3-4B-Instruct-2507",
-    "subset": "swe-gym",
-    "rollouts.prompts": 8,
-    "rollouts.samples": 8,
-    "rollouts.at_once": None,
-    "rollouts.temperature": 0.8,
-    "rollouts.max_tokens": 8192,
-    "rollouts.context_length": None,
-    "rollouts.history": "whole",
-    "method.reward": "solved",
-    "method.kl": 0.01,
-    "method.aggregation": "seq-mean-token-mean",
-    "train.steps": 3000,
-    "train.batch_tokens": 2048,
-    "train.keep_checkpoints": None,
-    "scaffold.step_limit": 250,
-    "scaffold.limits.wall_seconds": 600,
-    "verl.mode": "sync",
-    "verl.gpus": 4,
-    "verl.trainer.context_parallel": 1,
-    "validation": None,
-    **_nodes(1, 0, 2, 1, 0.7, 100),
-}  # fmt: skip
+MILES: Record = (
+    GRPO
+    | ADAM
+    | {
+        "start": "models/Qwen3-4B-Instruct-2507",
+        "subset": "swe-gym",
+        "rollouts.prompts": 8,
+        "rollouts.samples": 8,
+        "rollouts.at_once": None,
+        "rollouts.temperature": 0.8,
+        "rollouts.max_tokens": 8192,
+        "rollouts.context_length": None,
+        "rollouts.history": "whole",
+        "method.reward": "solved",
+        "method.kl": 0.01,
+        "method.aggregation": "seq-mean-token-mean",
+        "train.steps": 3000,
+        "train.batch_tokens": 2048,
+        "train.keep_checkpoints": None,
+        "scaffold.step_limit": 250,
+        "scaffold.limits.wall_seconds": 600,
+        "verl.mode": "sync",
+        "verl.gpus": 4,
+        "verl.trainer.context_parallel": 1,
+        "validation": None,
+        **_nodes(1, 0, 2, 1, 0.7, 100),
+    }
+)
 
 PDB: Record = GRPO | {
     "subset": "all 14,470 tasks of KodCode",
@@ -139,7 +147,7 @@ PDB: Record = GRPO | {
     "validation.temperature": 1.0,
     "validation.subset": "syn-debug",
     "validation.limit": 100,
-}  # fmt: skip
+}
 
 
 def _pdb(start: str, gpus: int, engine: int, save: int, keep: int, **more: Any) -> Record:

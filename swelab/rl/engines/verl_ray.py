@@ -93,8 +93,12 @@ class JobRay:
             with open(self._logs(node.name)[1], "ab") as log:
                 self._steps[node.name] = step = subprocess.Popen(
                     [*command, sys.executable, "-m", NODE],
-                    stdin=subprocess.PIPE, stdout=log, stderr=log, env=self.env, start_new_session=True,
-                )  # fmt: skip
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=self.env,
+                    start_new_session=True,
+                )
             words, log_path = [*self._words(node), f"--address={self.address}"], self._logs(node.name)[0]
             told: Record = {"words": words, "host": self._host, "port": self._port, "log": str(log_path)}
             told["seconds"] = JOIN_SECONDS

@@ -179,9 +179,14 @@ class VerlRun:
         when the run ends. address: the address of Ray."""
         (self.own / "private").write_text(private)
         files = RunFiles(
-            self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",
-            self.own / "loops.yaml", self.own, JudgeModel.of(self.recipe),
-        )  # fmt: skip
+            self.folder.name,
+            self.start,
+            self.own / "train.jsonl",
+            self.own / "held-out.jsonl",
+            self.own / "loops.yaml",
+            self.own,
+            JudgeModel.of(self.recipe),
+        )
         ours = [
             f"trainer.rollout_data_dir={self.own / TRAINED}",
             f"trainer.val_before_train={self._validates_first()}",

@@ -58,14 +58,16 @@ def several_runs(evidence: ReportData) -> str:
     for name, policy in several:
         if (spread := policy.spread) is None:
             continue
-        rows.append([
-            name,
-            f"{runs_of(policy)}",
-            f"{points(spread.lowest)} to {points(spread.highest)}",
-            f"{100 * spread.sd:.1f}",
-            f"{100 * spread.expected_sd:.1f}",
-            p_value(spread.p_value),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{runs_of(policy)}",
+                f"{points(spread.lowest)} to {points(spread.highest)}",
+                f"{100 * spread.sd:.1f}",
+                f"{100 * spread.expected_sd:.1f}",
+                p_value(spread.p_value),
+            ]
+        )
     head = ["Policy", "Runs", "Lowest to highest", "Spread, points", "By chance alone", "p"]
     told = note(
         "Spread: standard deviation of the runs' rates. By chance alone: the spread if runs differ only by "

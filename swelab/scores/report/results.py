@@ -197,13 +197,15 @@ def comparison_table(evidence: ReportData) -> str:
         test, moved = side.comparison, side.comparison.discordant
         difference, smallest = test.difference, test.minimum_detectable_difference
         counts = (test.pairs, moved.gained, moved.lost, test.both, test.neither)
-        rows.append([
-            escape(side.benchmark.name),
-            *(f"{count:,}" for count in counts),
-            "n/a" if difference is None else f"{signed_points(difference)} {span(test.interval, True)}",
-            p_value(test.p_value),
-            "n/a" if smallest is None else f"{100 * smallest:.1f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                escape(side.benchmark.name),
+                *(f"{count:,}" for count in counts),
+                "n/a" if difference is None else f"{signed_points(difference)} {span(test.interval, True)}",
+                p_value(test.p_value),
+                "n/a" if smallest is None else f"{100 * smallest:.1f}",
+            ]
+        )
     test = evidence.verified.comparison
     first, second = evidence.label(test.from_policy), evidence.label(test.to_policy)
     return table(PAIR_COLUMNS, rows, f"From {first} to {second}, on the same tasks") + note(

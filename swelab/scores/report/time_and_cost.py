@@ -110,13 +110,15 @@ def costs(evidence: ReportData) -> str:
         if used := policy.usage:
             tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
             dollars = [used.cost, used.cost_per_resolved]
-            rows.append([
-                name,
-                f"{used.attempts:,}",
-                *("n/a" if value is None else f"{round(value):,}" for value in tokens),
-                *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
-                f"{used.seconds / used.seconds_known:,.1f} s" if used.seconds_known else "n/a",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    f"{used.attempts:,}",
+                    *("n/a" if value is None else f"{round(value):,}" for value in tokens),
+                    *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
+                    f"{used.seconds / used.seconds_known:,.1f} s" if used.seconds_known else "n/a",
+                ]
+            )
     head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
     head.append("Mean time")
     told = table(head, rows, "Tokens, cost and time of attempts, and per resolved attempt") if rows else ""
