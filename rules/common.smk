@@ -5,6 +5,7 @@ import re
 import sys
 from shlex import quote
 
+from swelab.choices import BACKENDS
 from swelab.configs import kinds, recipes
 from swelab.configs.experiment import check_keys, load_experiment, parts_of
 from swelab.configs.trained_on import rl_recipes, sft_recipes, training_subsets

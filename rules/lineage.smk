@@ -70,7 +70,7 @@ def sandbox_image(wildcards):
     none."""
     whole = parts_of(wildcards.subset)[-1]
     made_here = recipes.load_named(kinds.SUBSET, whole).source != "dataset"
-    needed = SETTINGS.backend in ("docker", "apptainer") and made_here
+    needed = BACKENDS[SETTINGS.backend].needs_image and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 
 

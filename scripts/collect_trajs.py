@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from swelab.choices import ROW_STYLES, values_with_code
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.records import InputError, write_json
@@ -23,7 +24,7 @@ def options() -> argparse.Namespace:
     add, runs = parser.add_argument, Path("trajectories", os.environ.get("USER", ""))
     add("-t", "--traj_dir", type=Path, default=runs, help="folder with <id>/<id>.traj")
     add("-e", "--eval_dir", type=Path, default=Path("logs/run_evaluation"), help="where <id>/report.json are")
-    add("-s", "--style", choices=["xml", "ticks", "tool"], default="xml", help="form of the actions")
+    add("-s", "--style", choices=values_with_code(ROW_STYLES), default="xml", help="form of the actions")
     add("-o", "--out_dir", type=Path, default=Path("trajectories_sft"), help="for <eval_dir>.<style>.jsonl")
     add("-w", "--workers", type=at_least(1), default=os.cpu_count(), help="number of processes")
     add("--compat", action="store_true", help="rows of swesmith 0.0.9, also unresolved and truncated ones")
@@ -49,8 +50,7 @@ def main() -> None:
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
     folders = collect.folders_of(args.traj_dir, args.eval_dir)
     count, dropped = collect.write_lines(collect.convert_all(convert, folders, args.workers), output)
-    reasons = {reason: vars(each) for reason, each in dropped.items()}
-    facts = {"folders": len(folders), "rows": count, "dropped": reasons}
+    facts = {"folders": len(folders), "rows": count, "dropped": {why: vars(d) for why, d in dropped.items()}}
     write_json(output.with_suffix(".manifest.json"), facts)
     told = "".join(f"; {d.count} dropped: {reason} (first {d.first})" for reason, d in dropped.items())
     print(f"{len(folders)} folders, {count} rows in {output}{told}", file=sys.stderr)

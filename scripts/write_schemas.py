@@ -8,6 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
+from swelab import choices
 from swelab.configs.json_schemas import schema_of
 from swelab.configs.kinds import RECIPE_KINDS
 from swelab.console.terminal import run_script
@@ -39,7 +40,9 @@ def main() -> None:
         SHIPPED_CONFIGS / f"schemas/{name}.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         for name, document in documents.items()
     }
-    texts |= {path: with_tables(read_text(path)) for path in (ROOT / "docs").glob("*.md")}
+    texts |= {
+        path: choices.with_tables(with_tables(read_text(path))) for path in (ROOT / "docs").glob("*.md")
+    }
     texts[RESULTS] = with_table(read_text(RESULTS), ROOT / "rules")
     for path, text in sorted(texts.items(), key=lambda item: Path.as_posix(item[0])):
         if not path.exists() or read_text(path) != text:

@@ -12,6 +12,7 @@ from pathlib import Path
 from swelab import machine
 from swelab.checks.finding import Finding, fix, low, ok
 from swelab.checks.probes import ask, check_keys, check_sandboxes
+from swelab.choices import BACKENDS
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
@@ -25,11 +26,6 @@ from swelab.sandbox.scratch import scratch_base
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
 """Minimum values. With less, the demo is slow or may not finish, but it is not stopped."""
 
-ADVICE = {
-    "bubblewrap": ["make setup says what is missing; or set backend: docker in configs/config.yaml"],
-    "docker": ["start the engine, or set DOCKER_HOST; or set backend: bubblewrap"],
-}
-
 
 def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator[Finding]:
     """Yields findings about this machine, for the settings of configs/config.yaml and an experiment.
@@ -42,7 +38,7 @@ def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator
     if sandboxes:
         os.environ["SWELAB_TOOLBOX"] = settings.toolbox
         yield check_torch()
-        yield check_sandboxes(settings.backend, *ADVICE.get(settings.backend, ()))
+        yield check_sandboxes(settings.backend, *BACKENDS[settings.backend].advice)
         yield check_scratch()
         yield check_memory()
         yield check_cores()

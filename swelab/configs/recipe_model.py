@@ -1,6 +1,8 @@
 """The base class of recipes: a strict and frozen model. Its dump is the recipe with defaults filled in."""
 
 import difflib
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -12,8 +14,9 @@ from pydantic import (
     GetJsonSchemaHandler,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from swelab.choices import Choice, canonical
 from swelab.records import Record
 
 T = TypeVar("T")
@@ -69,6 +72,17 @@ def _distinct(values: list[T]) -> list[T]:
     if any(value in values[:number] for number, value in enumerate(values)):
         raise PydanticCustomError("not_unique", "{values} has non-unique elements", {"values": values})
     return values
+
+
+class OneOf:
+    """The type of a value of a table in `swelab.choices`. An alias is replaced by its value."""
+
+    def __init__(self, table: Mapping[str, Choice]) -> None:
+        self._table = table
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        names = core_schema.literal_schema(list(self._table))
+        return core_schema.no_info_before_validator_function(partial(canonical, self._table), names)
 
 
 OrAbsent = Annotated[T | None, _InnerOnly(), Field(exclude_if=lambda value: value is None)]

@@ -245,7 +245,7 @@ def table(record: Record) -> list[str]:
 
 def _of_samples(record: Record) -> list[tuple[str, str]]:
     """Returns table rows for evaluations with several attempts at each task: pass@k, pass@1 of each run,
-    best-of."""
+    pass^k, best-of."""
     rows = []
     if not record.get("pass_at") and record["interval"]:
         rows.append(("pass@1", _share(record["resolve_rate"], record["interval"])))
@@ -255,6 +255,8 @@ def _of_samples(record: Record) -> list[tuple[str, str]]:
             runs = ", ".join(f"{run['resolve_rate']:.1%}" for run in record["runs"])
             low, high = luck["interval"]
             rows.append(("pass@1 from run to run", f"[{low:.1%}, {high:.1%}] on these tasks; runs {runs}"))
+    for k, estimate in list((record.get("pass_all") or {}).items())[1:]:  # pass^1 is pass@1
+        rows.append((f"pass^{k}", _share(estimate["rate"], estimate["interval"])))
     if best := record.get("best_of"):
         told = _share(best["resolve_rate"], best["interval"])
         by = ", ".join(f"{count} by {name.replace('_', ' ')}" for name, count in best["decided"].items())

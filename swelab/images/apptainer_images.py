@@ -30,7 +30,7 @@ def pull_command(source: Name, digest: str, path: Path, architecture: str) -> li
     return ["apptainer", "pull", "--arch", architecture, str(path), f"docker://{source.base}@{digest}"]
 
 
-class Sifs:
+class ApptainerPuller:
     """Pulls images into `folder`/sif/<hex>.sif with the program `apptainer`."""
 
     def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):

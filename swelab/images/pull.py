@@ -11,12 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from swelab.choices import BACKENDS, load
 from swelab.console.terminal import Progress
-from swelab.images.apptainer_images import Sifs, file_record
+from swelab.images.apptainer_images import file_record
 from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import ImageError, RegistryUnreachable
 from swelab.images.image_names import Name, behind, is_file, parse_image_name
-from swelab.images.image_store import ImageStore
 from swelab.images.install_layer import install_in_image
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
@@ -41,7 +41,7 @@ class Puller(Protocol):
         """
 
 
-class Elsewhere:
+class RemotePuller:
     """Finds the digests of images that are on other machines (docs/pool.md)."""
 
     def __init__(self, registry: Registry, architecture: str):
@@ -61,11 +61,10 @@ class Elsewhere:
 
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
     """Returns the puller for the sandboxes of `backend`. Raises EngineFailed."""
-    if backend == "docker":
-        return EnginePuller(registry, architecture)
-    if backend == "remote":
-        return Elsewhere(registry, architecture)
-    return (Sifs if backend == "apptainer" else ImageStore)(folder, registry, architecture)
+    chosen = BACKENDS[backend]
+    where = (folder,) if chosen.keeps_files else ()
+    puller: Puller = load(chosen.puller)(*where, registry, architecture)
+    return puller
 
 
 class FetchProgress:

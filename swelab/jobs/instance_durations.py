@@ -38,11 +38,11 @@ class Timings:
         The journals of the policies are in <stage>/<policy>/<subset>/.
         """
         stage, subset = self.path.parents[2], self.path.parent.name
-        known: dict[str, float] = {}
+        durations: dict[str, float] = {}
         for path in sorted(stage.glob(f"*/{subset}/*{SUFFIX}")):
             for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 with suppress(ValueError):
                     name, seconds = line.split("\t")
-                    known[name] = float(seconds)
-        middle = statistics.median(known.values()) if known else 0.0
-        return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
+                    durations[name] = float(seconds)
+        middle = statistics.median(durations.values()) if durations else 0.0
+        return sorted(todo, key=lambda pair: -durations.get(_name(pair[1]), middle))

@@ -2,10 +2,13 @@
 
 The policy is trained on the advantages. A group consists of several rollouts of one prompt. A rollout whose
 reward is None is excluded: it does not count in the baseline, and its advantage is 0.
+
+The table `choices.ADVANTAGES` names the estimators. An estimator of whole rollouts is a function f(rewards,
+numbers of trained tokens), which returns one advantage per rollout.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev, stdev
 
 EPSILON = 1e-6
@@ -25,16 +28,26 @@ def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSIL
     if len(known) < 2:
         return [0.0] * len(rewards)
     scale = stdev(known) + epsilon if scaled else 1.0
-    return _less(rewards, fmean(known), scale)
+    return _subtract(rewards, fmean(known), scale)
 
 
-def leave_one_out(rewards: Rewards) -> list[float]:
+def grpo(rewards: Rewards, lengths: Sequence[int] = ()) -> list[float]:
+    """Returns GRPO advantages, divided by the group's deviation. See `group_relative`."""
+    return group_relative(rewards)
+
+
+def grpo_unscaled(rewards: Rewards, lengths: Sequence[int] = ()) -> list[float]:
+    """Returns GRPO advantages without the division (Dr. GRPO). See `group_relative`."""
+    return group_relative(rewards, scaled=False)
+
+
+def leave_one_out(rewards: Rewards, lengths: Sequence[int] = ()) -> list[float]:
     """Returns RLOO advantages: each reward minus the mean of the group's other rewards. Source: arXiv
     2402.14740."""
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
         return [0.0] * len(rewards)
-    return _less(rewards, fmean(known), (len(known) - 1) / len(known))
+    return _subtract(rewards, fmean(known), (len(known) - 1) / len(known))
 
 
 def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
@@ -49,7 +62,7 @@ def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
     tokens = sum(n for _, n in pairs)
     if len(pairs) < 2 or not tokens:
         return [0.0] * len(rewards)
-    return _less(rewards, sum(reward * n for reward, n in pairs) / tokens, 1.0)
+    return _subtract(rewards, sum(reward * n for reward, n in pairs) / tokens, 1.0)
 
 
 def step_wise(
@@ -97,17 +110,5 @@ def is_constant(rewards: Rewards) -> bool:
     return len(known) < 2 or math.isclose(min(known), max(known), abs_tol=1e-12)
 
 
-def _less(rewards: Rewards, baseline: float, scale: float) -> list[float]:
+def _subtract(rewards: Rewards, baseline: float, scale: float) -> list[float]:
     return [0.0 if reward is None else (reward - baseline) / scale for reward in rewards]
-
-
-STEP_WISE = "step-wise"
-"""The name of `step_wise` in recipes."""
-OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
-    "grpo": lambda rewards, lengths: group_relative(rewards),
-    "grpo-unscaled": lambda rewards, lengths: group_relative(rewards, scaled=False),
-    "leave-one-out": lambda rewards, lengths: leave_one_out(rewards),
-    "length-weighted": length_weighted,
-}
-"""Maps each estimator's name in recipes to f(rewards, numbers of trained tokens), which returns one advantage
-per rollout."""

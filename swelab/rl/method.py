@@ -6,9 +6,9 @@ This module uses neither an engine nor a learner, so that all engines train by t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from swelab.choices import ADVANTAGES
 from swelab.configs.kinds.rl import Rl
 from swelab.rl import metrics
-from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
 from swelab.rl.failures import Attempt, SwitchedGroup, Tally, treat
 from swelab.rl.rewards import reward_of
 from swelab.rl.rollouts import RolledOut
@@ -35,16 +35,18 @@ def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
 def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
     """Returns the advantage of each turn of each rollout in a group."""
     method = recipe.method
-    if method.advantage == STEP_WISE:
+    estimator = ADVANTAGES[method.advantage]
+    if estimator.per_step:
         reward = reward_of(method.reward, method.evidence)
         scores = [rollout.scores for rollout in group.rollouts]
         outcomes = [
             None if known is None else reward(rollout.grade)
             for rollout, known in zip(group.rollouts, group.treated.rewards, strict=True)
         ]
-        return step_wise(outcomes, scores, recipe.coefficient)
+        by_step: list[list[float]] = estimator.load()(outcomes, scores, recipe.coefficient)
+        return by_step
     lengths = [attempt.trained_tokens for attempt in group.attempts]
-    found = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
+    found = estimator.load()(group.treated.rewards, lengths)
     return [[each] * len(rollout.turns) for each, rollout in zip(found, group.rollouts, strict=True)]
 
 

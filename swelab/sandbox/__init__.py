@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from swelab.sandbox.bubblewrap import BubblewrapBackend
+from swelab.choices import BACKENDS
 from swelab.sandbox.protocol import (
     SCRIPT_FOLDERS,
     SCRIPTS,
@@ -30,8 +30,6 @@ from swelab.sandbox.protocol import (
 from swelab.sandbox.rootfs import toolbox_path
 
 __all__ = [
-    "BACKENDS",
-    "FOR_SCRIPTS",
     "SCRIPTS",
     "SCRIPT_FOLDERS",
     "WORKDIR",
@@ -58,14 +56,12 @@ __all__ = [
     "toolbox_path",
 ]
 
-BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
-FOR_SCRIPTS = ("bubblewrap", "docker")
-"""Backends whose sandboxes may have `SCRIPT_FOLDERS`."""
+_DEFAULT = "bubblewrap"
 
 
 def backend_name() -> str:
     """Returns the name of the backend to use: $SWELAB_BACKEND, by default bubblewrap."""
-    return os.environ.get("SWELAB_BACKEND") or "bubblewrap"
+    return os.environ.get("SWELAB_BACKEND") or _DEFAULT
 
 
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
@@ -75,18 +71,8 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
     $SWELAB_TOOLBOX, or .venv-sandbox next to the package. Raises BackendMissing.
     """
     name = name or backend_name()
-    if name == "docker":
-        from swelab.sandbox.docker_backend import DockerBackend  # the docker client is slow to import
-
-        return DockerBackend()
-    if name == "apptainer":
-        from swelab.sandbox.apptainer import ApptainerBackend
-
-        return ApptainerBackend()
-    if name == "remote":
-        from swelab.sandbox.remote import RemoteBackend
-
-        return RemoteBackend()
-    if name != "bubblewrap":
+    if name not in BACKENDS:
         raise BackendMissing(f"no sandbox backend is called {name!r}; there are: {', '.join(BACKENDS)}")
-    return BubblewrapBackend(toolbox or toolbox_path())
+    backend = BACKENDS[name].load()
+    opened: Backend = backend(toolbox or toolbox_path()) if name == _DEFAULT else backend()
+    return opened

@@ -126,14 +126,14 @@ def code_files(root: Path) -> Iterator[str]:
     """Yields the files that git tracks, and all recipes. Without git, yields all files in the folders of
     CODE."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
-    known = listed.stdout.split("\0") if listed.returncode == 0 else []
-    for start in ("configs",) if known else CODE:
-        known += [
+    names = listed.stdout.split("\0") if listed.returncode == 0 else []
+    for start in ("configs",) if names else CODE:
+        names += [
             path.as_posix()
             for path in ([root / start] if (root / start).is_file() else (root / start).rglob("*"))
             if "__pycache__" not in path.parts
         ]
-    yield from (name for name in known if name and (root / name).is_file())
+    yield from (name for name in names if name and (root / name).is_file())
 
 
 def _results(finished: FinishedExperiment) -> Iterator[str]:

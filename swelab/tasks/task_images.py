@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swelab.choices import BACKENDS
 from swelab.images.image_names import image_name
 from swelab.records import InputError, read_record, shorten
 from swelab.records.image_records import Images
 from swelab.records.task_records import Task
-from swelab.sandbox import FOR_SCRIPTS, Image, backend_name
+from swelab.sandbox import Image, backend_name
 from swelab.sandbox.pulled_images import load_images
 
 
@@ -39,9 +40,10 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
             f"{len(told)} tasks run in images that reveal answers, {first}: {shorten(what)}", path
         )
     scripts = [task.instance_id for task in in_images if task.by_script]
-    if scripts and (backend := backend_name()) not in FOR_SCRIPTS:
+    able = [name for name, each in BACKENDS.items() if each.may_have_scripts]
+    if scripts and (backend := backend_name()) not in able:
         what = f"a script judges this task, and sandboxes of {backend} have no folders for it"
-        raise InputError(what, scripts[0], f"{' or '.join(FOR_SCRIPTS)} as the backend")
+        raise InputError(what, scripts[0], f"{' or '.join(able)} as the backend")
     return {
         task.instance_id: replace(pulled[image_name(task)], for_scripts=task.by_script) for task in in_images
     }

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from swelab.images.apptainer_images import Sifs, file_record
+from swelab.images.apptainer_images import ApptainerPuller, file_record
 from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
 from swelab.images.image_names import parse_image_name
 from swelab.images.registry import Registry
@@ -91,7 +91,7 @@ def stand_in(folder, body):
 def test_an_apptainer_file_is_made_by_its_program(registry, tmp_path, monkeypatch):
     digest = registry.image("lab/small", [files(a="1")])
     name = parse_image_name(f"{registry.host}/lab/small")
-    sifs = Sifs(tmp_path, Registry())
+    sifs = ApptainerPuller(tmp_path, Registry())
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     with pytest.raises(ProgramMissing, match=f"apptainer pull --arch amd64 .*docker://{name.base}@{digest}"):
         sifs.pull(name, name)

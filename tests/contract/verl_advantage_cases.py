@@ -15,9 +15,10 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
+from swelab.choices import ADVANTAGES
 from swelab.configs.kinds.rl import Failures
 from swelab.outcomes import GradeEnd, RolloutEnd
-from swelab.rl.advantages import OF_ROLLOUTS
+from swelab.rl.advantages import grpo_unscaled
 from swelab.rl.failures import Attempt, treat
 
 VERL = {"grpo": "grpo", "grpo-unscaled": "grpo", "leave-one-out": "rloo", "length-weighted": "opo"}
@@ -68,7 +69,8 @@ def verl_advantages_of(name: str, rewards: list[float], lengths: list[int], uids
 def of_groups() -> Iterator[Case]:
     """Yields estimators on groups of eight, of one, and on several groups at once."""
     lengths = [3, 8, 1, 5, 4, 4, 2, 7]
-    for name, estimate in OF_ROLLOUTS.items():
+    for name in VERL:
+        estimate = ADVANTAGES[name].load()
         ours, verl = list[float](), list[float]()
         for solved in range(9):
             rewards = [1.0] * solved + [0.0] * (8 - solved)
@@ -111,7 +113,7 @@ def of_failures() -> Iterator[Case]:
 
     def ours(switches: Failures) -> list[float]:
         treated = treat(group, switches)
-        found = OF_ROLLOUTS["grpo-unscaled"](treated.rewards, [3] * 3)
+        found = grpo_unscaled(treated.rewards, [3] * 3)
         return [each * trained for each, trained in zip(found, treated.trained, strict=True)]
 
     yield Case(
@@ -130,7 +132,7 @@ def of_failures() -> Iterator[Case]:
     )
     why = "one is left: verl's baseline of it is 0, ours drops the group. Ours is taken."
     lone = treat([group[0], Attempt(RolloutEnd.SANDBOX_LOST, None, None, 3)], Failures())
-    left = OF_ROLLOUTS["grpo-unscaled"](lone.rewards, [3] * 2)[0] * lone.trained[0]
+    left = grpo_unscaled(lone.rewards, [3] * 2)[0] * lone.trained[0]
     yield Case("failure", "all others lost", [left], grpo(rewards[:1], keys[:1], [1]), why)
     why = "the last sample of a rollout stands for it, and here it is masked. Ours is taken."
     lists = ["a_0_0", "a_0_1", "a_1_0"]

@@ -9,9 +9,21 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "machine", "patience", "records", "configs", "console", "files", "jobs", "lineage"}
+FOUNDATION = {
+    "outcomes",
+    "choices",
+    "machine",
+    "patience",
+    "records",
+    "configs",
+    "console",
+    "files",
+    "jobs",
+    "lineage",
+}
 MAY_USE = {
     "outcomes": {"outcomes"},
+    "choices": {"choices"},
     "machine": {"machine"},
     "patience": {"patience"},
     "records": {"outcomes", "records"},
@@ -23,7 +35,7 @@ MAY_USE = {
     "checks": FOUNDATION | {"checks", "sandbox"},
     "cluster": FOUNDATION | {"checks", "cluster"},
     "http": {"records", "http"},
-    "sandbox": {"records", "http", "patience", "sandbox"},
+    "sandbox": {"choices", "records", "http", "patience", "sandbox"},
     "pool": FOUNDATION | {"http", "pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
     "models": FOUNDATION | {"checks", "cluster", "http", "models"},

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import OrAbsent, Recipe
+from swelab.choices import BACKENDS, meanings
+from swelab.configs.recipe_model import OneOf, OrAbsent, Recipe
 
 EnvironmentModule = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+/-]+$")]
 Environment = Annotated[str, Field(pattern=r"^(/.*)?$")] | list[EnvironmentModule]
@@ -79,8 +80,8 @@ class Config(Recipe):
         description="where the rollouts and gradings of a job run: in threads of the job, or on the Ray "
         "cluster at $RAY_ADDRESS; changes no result",
     )
-    backend: Literal["bubblewrap", "docker", "apptainer", "remote"] = Field(
-        "bubblewrap", description="backend that makes the sandboxes; changes no result"
+    backend: Annotated[str, OneOf(BACKENDS)] = Field(
+        "bubblewrap", description=f"what makes the sandboxes: {meanings(BACKENDS)}; changes no result"
     )
     image_prefix: str = Field(
         "",

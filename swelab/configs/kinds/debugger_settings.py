@@ -1,10 +1,11 @@
 """Settings that only the agent `debugger` has: its tools, the form of tool calls, its pdb sessions."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
+from swelab.choices import CALL_FORMS, meanings
+from swelab.configs.recipe_model import Distinct, OneOf, OrAbsent, Recipe
 
 ToolName = Literal["pdb", "view", "rewrite", "eval", "grep", "listdir", "bash", "submit"]
 
@@ -17,10 +18,8 @@ class DebuggerSettings(Recipe):
         min_length=1,
         description="tools that the policy may use, in this order",
     )
-    calls: Literal["qwen", "api", "xml"] = Field(
-        "qwen",
-        description="form of a tool call: qwen: the last <tool_call> with JSON in the text, or the call that "
-        "the server parsed; api: the tool calls of the API; xml: <function=NAME> in the text",
+    calls: Annotated[str, OneOf(CALL_FORMS)] = Field(
+        "qwen", description=f"form of a tool call: {meanings(CALL_FORMS)}"
     )
     tool_descriptions: Literal["full", "short"] = Field(
         "full",

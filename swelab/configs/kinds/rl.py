@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from swelab.choices import ADVANTAGES, meanings
 from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rollout_settings import Rollouts
 from swelab.configs.kinds.verl import Verl, faults
-from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
+from swelab.configs.recipe_model import Distinct, OneOf, OrAbsent, Recipe
 from swelab.outcomes import EVIDENCE, LISTS
 
 if TYPE_CHECKING:
@@ -62,12 +63,7 @@ class Method(Recipe):
         description="attempts that count as resolved: all resolved ones, or only those that the witness "
         "confirms (docs/grading.md); others get the lowest reward",
     )
-    advantage: Literal["grpo", "grpo-unscaled", "leave-one-out", "length-weighted", "step-wise"] = Field(
-        "grpo-unscaled",
-        description="the reward minus the group's mean, with or without division by the group's deviation; "
-        "minus the mean of the other rollouts; minus the mean reward per token; or for each "
-        "step, from the outcome and the judge's score",
-    )
+    advantage: Annotated[str, OneOf(ADVANTAGES)] = Field("grpo-unscaled", description=meanings(ADVANTAGES))
     loss: Literal["clipped", "gspo", "cispo"] = Field("clipped", description="loss function of a token")
     clip_low: float = Field(
         0.2, ge=0, lt=1, description="lower bound of the ratio of probabilities: 1 - this value"
@@ -237,7 +233,8 @@ class Rl(Recipe):
                 self.train.minibatches > attempts
             ),
             f"aggregation {norm} without method.horizon": method.aggregation == norm and not method.horizon,
-            "method.advantage step-wise without a judge": method.advantage == "step-wise" and not self.judge,
+            f"method.advantage {method.advantage} without a judge": ADVANTAGES[method.advantage].per_step
+            and not self.judge,
             f"validation.subset {self.subset} is the subset that is trained on": self.subset in self.held_out,
         }
         found = [what for what, holds in wrong.items() if holds]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import Distinct, Recipe
+from swelab.choices import ROW_STYLES, meanings
+from swelab.configs.recipe_model import Distinct, OneOf, Recipe
 from swelab.outcomes import EVIDENCE, TRAINABLE_ROLLOUTS
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ class Selection(Recipe):
 class Rows(Recipe):
     """How conversations are written in training rows."""
 
-    style: Literal["text", "xml", "ticks", "tool"] = Field(
-        "text",
-        description="form of the turns: as the policy wrote them; or each action as an XML function of "
-        "SWE-agent, as a fenced command, or as a tool call",
+    style: Annotated[str, OneOf(ROW_STYLES)] = Field(
+        "text", description=f"form of the turns: {meanings(ROW_STYLES)}"
     )
     system: str = Field(
         "",

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
@@ -12,7 +11,6 @@ from swelab.models.chat.tool_calls import facts_of, last_written_call
 from swelab.models.chat.turn_text import after_thoughts, argument_text, truncate
 from swelab.records import Record, shorten
 
-Calls = Literal["qwen", "api", "xml"]
 _FUNCTION = re.compile(r"<function=([^>\s]*)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\s]*)>(.*?)</parameter>", re.DOTALL)
 _KINDS = {"string": str, "integer": int, "boolean": bool, "number": float}
@@ -22,12 +20,12 @@ _NONE = ("null", "None", "none", "")
 
 class ToolForm:
     """Calls of tools that are defined as in the chat-completion API; see `turn_form.Form`. Only a turn's last
-    call is run. With `api`, all calls are run, in order."""
+    call is run. With `api`, all calls are run, in order. calls: a value of `choices.CALL_FORMS`."""
 
     def __init__(
         self,
         tools: Sequence[Record],
-        calls: Calls,
+        calls: str,
         *,
         observation_template: str,
         format_error_template: str,

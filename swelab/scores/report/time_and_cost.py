@@ -116,7 +116,9 @@ def costs(evidence: ReportData) -> str:
                     f"{used.attempts:,}",
                     *("n/a" if value is None else f"{round(value):,}" for value in tokens),
                     *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
-                    f"{used.seconds / used.seconds_known:,.1f} s" if used.seconds_known else "n/a",
+                    f"{used.seconds / used.seconds_known:,.1f} s"
+                    if used.seconds and used.seconds_known
+                    else "n/a",
                 ]
             )
     head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]

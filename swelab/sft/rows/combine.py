@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from swelab.records import InputError, Record, atomic, parse_line
+from swelab.sft.rows.styles import style_of_row
 
 
 class Place(NamedTuple):
@@ -91,19 +92,13 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
                     if not isinstance(row.get("instance_id"), str):
                         raise InputError("no text instance_id", where, "a training row")
                     places.setdefault(row["instance_id"], []).append(Place(file, offset))
-                    styles.setdefault(_style(text), where)
+                    styles.setdefault(style_of_row(row.get("messages") or []), where)
                     if len(styles) > 1:
                         one, other = styles.items()
                         mixed = f"{one[0]} ({one[1]}) and {other[0]} ({other[1]})"
                         raise InputError(f"actions are written as {mixed}", path, "rows of one style")
                 offset += len(text)
     return places, unresolved
-
-
-def _style(text: bytes) -> str:
-    """Returns the style in which a row's actions are written: "xml", "tool" or "ticks".
-    These are the values of `collect_trajs --style`."""
-    return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 
 def _row(text: bytes, where: str) -> Record:

@@ -9,13 +9,13 @@ import hashlib
 import json
 import random
 import string
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from swelab.choices import ROW_STYLES
 from swelab.records import Record
 from swelab.rollouts.trajectory_files import check_utf8, last_steps, parse
 from swelab.sft.rows.parse_compat_text import OWN_LINES
@@ -78,7 +78,10 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         row["traj_id"] = f"{folder}.{run_hash(str(traj_dir))}"
         patch = traj_dir / folder / f"{folder}.patch"
         row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
-        return json.dumps({"messages": STYLES[style](messages, system), **row}).encode() + b"\n"
+        return (
+            json.dumps({"messages": ROW_STYLES[style].load().compat(messages, system), **row}).encode()
+            + b"\n"
+        )
     except Exception as error:  # collect_trajs drops a folder after any exception
         key = f" {error}" if isinstance(error, KeyError) else ""
         raise Lossy(f"{type(error).__name__}{key}") from None
@@ -147,7 +150,8 @@ def _messages(steps: Any) -> Any:
     return last["query"][:]
 
 
-def _ticks(messages: Any, system: str) -> list[Record]:
+def ticks(messages: Any, system: str) -> list[Record]:
+    """Returns messages with each action as a fenced command. The system prompt stays."""
     rows = []
     for message in messages:
         role = message["role"]
@@ -162,7 +166,8 @@ def _ticks(messages: Any, system: str) -> list[Record]:
     return rows
 
 
-def _xml(messages: Any, system: str) -> list[Record]:
+def xml(messages: Any, system: str) -> list[Record]:
+    """Returns messages with each action as an XML function, and with another system prompt."""
     rows = []
     for message in messages:
         role, content = message["role"], None if message["role"] == "system" else message["content"]
@@ -198,8 +203,6 @@ def _call(function: Record) -> str:
     return "\n".join([*lines, "</function>"])
 
 
-STYLES: dict[str, Callable[[Any, str], Any]] = {
-    "xml": _xml,
-    "ticks": _ticks,
-    "tool": lambda messages, system: messages,
-}
+def tool(messages: Any, system: str) -> Any:
+    """Returns the messages unchanged."""
+    return messages

@@ -8,17 +8,20 @@ the scaffold that recorded the turn refused it.
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swelab.choices import ROW_STYLES, values_with_code
 from swelab.models.chat.turn_text import argument_text
-from swelab.records import SHIPPED_CONFIGS, InputError, read_json
+from swelab.records import SHIPPED_CONFIGS, InputError, Record, read_json
 from swelab.records.attempt_records import Rollout
 from swelab.records.training_records import CalledFunction, RowMessage, Tool, ToolCall
+from swelab.sft.rows import compat
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.parse_compat_text import OWN_LINES
 from swelab.sft.rows.student_parsers import is_plain, parse_ticks, parse_xml, write_argument
@@ -54,6 +57,12 @@ class Style:
     tools: list[Tool] = field(default_factory=list)
     failed_turns: str = "learn"
 
+    @property
+    def form(self) -> "RowStyle":
+        """The entry of the style's name."""
+        found: RowStyle = ROW_STYLES[self.name].load()
+        return found
+
 
 @dataclass
 class Conversation:
@@ -77,9 +86,9 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
         raise Unfit("not_plain_text")
     written = Conversation([])
     tools = style.tools or _offered_tools(trajectory) or _own_tools(trajectory.trajectory_format)
-    if style.name == "tool":
+    if style.form.offers_tools:
         written.tools = tools
-    if style.name == "xml":
+    if style.form.whole_ranges:
         _complete_ranges(turns, written.notes)
     if style.system and turns[0].role != "system":
         turns.insert(0, Turn("system", ""))
@@ -146,7 +155,7 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
         if messages:
             raise Unfit("system_prompt_inside")
         messages.append(RowMessage(role="system", content=style.system or turn.text or ""))
-    elif style.name == "tool" and (answers := _answers(turn, messages)):
+    elif style.form.offers_tools and (answers := _answers(turn, messages)):
         messages.append(RowMessage(role="tool", tool_call_id=answers, content=turn.text or ""))
     elif last == "user":
         messages[-1] |= {"content": f"{messages[-1].content}\n\n{turn.text or ''}"}
@@ -169,7 +178,7 @@ def _answers(turn: Turn, messages: list[RowMessage]) -> str:
 
 
 def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool]) -> RowMessage:
-    message, fault = WRITERS[style.name](turn, len(written.messages), tools)
+    message, fault = style.form.write(turn, len(written.messages), tools)
     fault = turn.fault or fault
     if fault and not turn.demonstration:
         if style.malformed_turns == "drop":
@@ -246,8 +255,37 @@ def misuse(call: Call, tools: list[Tool]) -> str:
     return "" if wanted <= given <= known else "undefined_arguments"
 
 
-WRITERS: dict[str, Callable[[Turn, int, list[Tool]], tuple[RowMessage, str]]] = {
-    "xml": _xml,
-    "ticks": _ticks,
-    "tool": _tool,
-}
+@dataclass(frozen=True)
+class RowStyle:
+    """One form of a row's actions, as `choices.ROW_STYLES` names it.
+
+    write: returns (an assistant's message, fault or ''), from a turn, its number and the tools. compat:
+    writes messages as collect_trajs does. recognise: whether an assistant's message has an action in this
+    form. offers_tools: whether rows have tool definitions and messages of role `tool`. whole_ranges: whether
+    the parser refuses an open view_range.
+    """
+
+    write: Callable[[Turn, int, list[Tool]], tuple[RowMessage, str]]
+    compat: Callable[[Any, str], Any]
+    recognise: Callable[[Record], bool]
+    offers_tools: bool = False
+    whole_ranges: bool = False
+
+
+def _says(message: Record, pattern: re.Pattern[str]) -> bool:
+    content = message.get("content")
+    return isinstance(content, str) and bool(pattern.search(content))
+
+
+XML = RowStyle(_xml, compat.xml, lambda message: _says(message, re.compile("<function=")), whole_ranges=True)
+TICKS = RowStyle(_ticks, compat.ticks, lambda message: _says(message, re.compile(r"^```$", re.MULTILINE)))
+TOOL = RowStyle(_tool, compat.tool, lambda message: bool(message.get("tool_calls")), offers_tools=True)
+
+
+def style_of_row(messages: Sequence[Record]) -> str:
+    """Returns the style in which a row's actions are written. "text" if no other style is recognised."""
+    turns = [message for message in messages if message.get("role") == "assistant"]
+    for name in values_with_code(ROW_STYLES):
+        if any(map(ROW_STYLES[name].load().recognise, turns)):
+            return name
+    return "text"

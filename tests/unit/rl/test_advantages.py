@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swelab.choices import ADVANTAGES
 from swelab.rl.advantages import (
-    OF_ROLLOUTS,
     group_relative,
     is_constant,
     leave_one_out,
@@ -43,10 +43,10 @@ def test_each_against_the_mean_of_the_others():
     assert leave_one_out([1, 0, 0, 0]) == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
 
 
-@pytest.mark.parametrize("name", OF_ROLLOUTS)
+@pytest.mark.parametrize("name", [name for name, each in ADVANTAGES.items() if not each.per_step])
 def test_nothing_to_compare_teaches_nothing(name):
     for rewards in ([], [1.0], [None, None], [1.0, None], [1.0, 1.0, 1.0]):
-        assert OF_ROLLOUTS[name](rewards, [5] * len(rewards)) == pytest.approx([0.0] * len(rewards))
+        assert ADVANTAGES[name].load()(rewards, [5] * len(rewards)) == pytest.approx([0.0] * len(rewards))
         assert is_constant(rewards)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from swelab.choices import ADVANTAGES
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.engines.row_weights import corrections
@@ -181,7 +182,7 @@ GROUPS = [
 ]
 METHODS = [
     {"advantage": advantage, "sequences": sequences, "keep_constant": constant}
-    for advantage in ("grpo", "grpo-unscaled", "leave-one-out", "length-weighted", "step-wise")
+    for advantage in ADVANTAGES
     for sequences in ("whole", "step")
     for constant in (False, True)
 ]

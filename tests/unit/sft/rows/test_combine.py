@@ -12,6 +12,7 @@ import pytest
 
 from swelab.records import InputError
 from swelab.sft.rows.combine import combine
+from swelab.sft.rows.styles import style_of_row
 from tests.at_hand import PEER, needs_peer
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -140,3 +141,20 @@ def test_no_row_is_no_file(files, tmp_path):
     (tmp_path / "none.jsonl").write_text("\n")
     done = run(tmp_path / "none.jsonl", "-o", tmp_path / "all.jsonl")
     assert done.returncode == 2 and "no row" in done.stderr and not (tmp_path / "all.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "style"),
+    [
+        ({"content": "<function=bash>\n</function>\n```\nls\n```"}, "xml"),
+        ({"content": "I look.\n\n```\nls\n```"}, "ticks"),
+        ({"content": "<b>", "tool_calls": [{"id": "call_1"}]}, "tool"),
+        ({"content": '{"command": "ls"}'}, "text"),
+        ({"content": "```json\n{}\n```;"}, "text"),
+        ({"content": None}, "text"),
+    ],
+)
+def test_style_of_a_row(message, style):
+    """An observation that quotes another form does not decide, and an unknown form is no `ticks`."""
+    quote = {"role": "user", "content": "<function=bash>"}
+    assert style_of_row([quote, {"role": "assistant", **message}]) == style

@@ -12,7 +12,7 @@ from swelab.records import InputError, check
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.trajectory_files import Broken
-from swelab.sft.rows.compat import STYLES
+from swelab.sft.rows import compat
 from swelab.sft.rows.dataset import kept_text
 from swelab.sft.rows.student_parsers import parse_ticks, parse_xml, write_argument
 from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
@@ -265,7 +265,7 @@ def row_of_tools():
 def row_of_text():
     """Returns a row of a published set in the style xml."""
     row = row_of_tools()
-    return row | {"messages": STYLES["xml"](row["messages"], SYSTEM)}
+    return row | {"messages": compat.xml(row["messages"], SYSTEM)}
 
 
 def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
