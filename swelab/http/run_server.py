@@ -33,10 +33,10 @@ def positive(args: argparse.Namespace, **most: float) -> None:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    async def create_server(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+    async def create_server(self, protocol: Any, *, sock: Any, ssl: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """See asyncio. Closes a connection that does not finish the TLS handshake in time."""
-        limit: dict[str, Any] = {"ssl_handshake_timeout": HEAD_SECONDS} if options.get("ssl") else {}
-        return await super().create_server(*args, **limit, **options)
+        secure: dict[str, Any] = {"ssl": ssl, "ssl_handshake_timeout": HEAD_SECONDS} if ssl else {}
+        return await super().create_server(protocol, sock=sock, **secure, **options)
 
 
 class _Server(uvicorn.Server):
