@@ -64,13 +64,6 @@ def test_options_of_the_original_are_on_the_page_and_known():
     assert not taken & {f"--{name}" for name in NONE}
 
 
-def test_options_of_the_page_are_known():
-    table = TEXT.partition("| Miles | key of the recipe |")[2].partition("`EXPORT_ROOT` (default")[0]
-    named = set(re.findall(r"`(--[\w-]+)", table)) - {"--address", "--runtime-env-json"}
-    taken = set(re.findall(r"--[\w-]+", run(RUN, "--help").stdout))
-    assert named <= taken | {f"--{name}" for name in NONE}
-
-
 def test_the_original_s_own_values_change_nothing_but_what_verl_cannot_take(trainer):
     """Two sizes differ, for which the recipe gives the reason, and refused options."""
     options = """--save-interval 100 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 1
@@ -128,28 +121,6 @@ def test_what_the_run_script_refuses(trainer, options, said):
     done = train(trainer, *options.split())
     assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done.stderr
     assert done.stdout == "" and not (trainer.parent / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--input=", "--output", "o"), "--input is empty; expected a file, or owner/set"),
-        (("--input", "rows.json", "--output", "."), "--output .: a folder; expected a file"),
-        (("--input", "rows.json", "--output", "o", "--limit", "-1"), "'-1'; expected a whole number"),
-        (
-            ("--input", "rows.json", "--output", "/proc/x/o.jsonl"),
-            "error: /proc/x: No such file",
-        ),
-        (("--input", "none.json", "--output", "o"), "none.json: no such file; expected"),
-        (("--input", "broken.json", "--output", "o"), "broken.json"),
-    ],
-)
-def test_what_the_data_script_refuses(tmp_path, options, said):
-    (tmp_path / "rows.json").write_text(json.dumps([make_task()]))
-    (tmp_path / "broken.json").write_text("[{")
-    done = run(DATA, *options, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done.stderr
-    assert "Traceback" not in done.stderr and not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(("name", "subset"), [("rows.json", "gym"), ("swe-bench.json", "verified")])

@@ -1,10 +1,8 @@
 """Rude, dead or unauthenticated clients harm no other client. Servers are real, sandboxes are folders."""
 
-import contextlib
 import http.client
 import json
 import re
-import resource
 import secrets
 import select
 import socket
@@ -16,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from swelab.http import connections
 from swelab.sandbox.remote_protocol import BYTES
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
@@ -146,32 +143,6 @@ def test_a_client_without_heartbeats_keeps_its_place_while_a_command_runs(brief)
     brief.ask("/close", lease)
 
 
-class Clock:
-    """Measures the longest response time of a small request during a block."""
-
-    def __init__(self, server):
-        self.server, self.longest, self.asked, self.failed = server, 0.0, 0, 0
-        self._stop, self._thread = threading.Event(), threading.Thread(target=self._ask)
-
-    def _ask(self):
-        while not self._stop.wait(0.05):
-            began = time.monotonic()
-            with contextlib.suppress(httpx.TransportError):
-                self.failed -= self.server.ask("/healthz")["ok"] is True
-            self.failed += 1
-            self.asked += 1
-            self.longest = max(self.longest, time.monotonic() - began)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-        assert self.asked and not self.failed
-
-
 def begun(server, path, head, length, data=b""):
     """Opens a connection and begins a request with a body of `length` bytes."""
     place = urlsplit(server.url)
@@ -194,44 +165,6 @@ def memory(server):
 
 
 JSON = ["Content-Type: application/json"]
-
-
-@pytest.mark.full
-def test_a_big_body_with_faults_blocks_nobody(pool):
-    """The server's only thread used to be busy for minutes, because it checked each wrong entry of a list."""
-    lease = lent(pool)
-    bodies = [
-        ("/heartbeat", b'{"lease_ids": [' + b"1," * 1_900_000 + b"1]}"),
-        ("/heartbeat", b'{"lease_ids": [' + b"1," * 80_000 + b"1]}"),
-        ("/exec", json.dumps({**lease, "command": "x", "env": dict.fromkeys(map(str, range(9**5)), 1)})),
-        ("/exec", json.dumps({**lease, "command": "x", "env": dict.fromkeys(map(str, range(9**5)), "")})),
-        ("/exec", b'{"env": ' + b"[" * 2_000_000),
-        ("/exec", b'{"command": "' + b'\\"' * 2_000_000),
-    ]
-    with Clock(pool) as clock:
-        for path, body in bodies * 2:
-            body = body.encode() if isinstance(body, str) else body
-            answer = answered(begun(pool, path, JSON, len(body), body))
-            assert answer.status == 400 and len(answer.read()) < 2000
-    assert clock.longest < 5
-    pool.ask("/close", lease)
-
-
-@pytest.mark.full
-def test_bodies_that_do_not_end_are_few(pool):
-    neighbour, before = Neighbour(pool), memory(pool)
-    body = b'{"command": "' + b"x" * (4 << 20)
-    sent = [begun(pool, "/exec", JSON, 4 << 20) for _ in range(60)]
-    left, ends = dict.fromkeys(sent, 0), time.monotonic() + 3
-    while time.monotonic() < ends:
-        for each, count in left.items():
-            each.setblocking(False)
-            with contextlib.suppress(BlockingIOError, ConnectionError):  # an older connection is closed
-                left[each] += each.send(body[count : min(count + (256 << 10), (4 << 20) - 1)])
-    assert memory(pool) - before < 100 << 20
-    neighbour.done()
-    for each in sent:
-        each.close()
 
 
 @pytest.mark.full
@@ -310,22 +243,6 @@ def test_outputs_that_nobody_reads_count_as_memory_of_their_sandbox(tmp_path):
 
 
 @pytest.mark.full
-def test_an_answer_in_text_that_is_all_escapes_holds_up_nobody(pool):
-    lease, other = lent(pool), lent(pool)
-    asked = {
-        **lease,
-        "command": r"head -c 4000000 /dev/zero | tr '\0' '\1'",
-        "limits": {"output_bytes": 4000000},
-    }
-    with Clock(pool):
-        told = pool.ask("/exec", asked)
-        assert (told["output"], told["dropped_bytes"]) == ("\1" * 4_000_000, 0)
-        assert pool.ask("/exec", {**other, "command": "printf '\\xff\\xc3\\xa9'"})["output"] == "\udcff\u00e9"
-    for each in (lease, other):
-        pool.ask("/close", each)
-
-
-@pytest.mark.full
 def test_answers_that_nobody_reads_are_bounded_and_end_with_their_sandbox(servers):
     node = servers["node"]
     made = [node.ask("/container/create", {"tree": True})["container_id"] for _ in range(2)]
@@ -359,58 +276,6 @@ def test_answers_that_nobody_reads_are_bounded_and_end_with_their_sandbox(server
         each.close()
 
 
-@pytest.mark.full
-def test_of_ended_sandboxes_nothing_stays(servers):
-    node, sizes = servers["node"], []
-    for _ in range(12):
-        made = {"container_id": node.ask("/container/create", {"tree": True})["container_id"]}
-        asked = {"command": f"head -c {12 << 20} /dev/zero", "limits": {"output_bytes": 12 << 20}}
-        asked["request_id"] = "with-an-id"
-        headers = {"Authorization": f"Bearer {node.token}", "Accept": BYTES}
-        answer = httpx.post(node.url + "/container/exec", json={**made, **asked}, headers=headers)
-        assert len(answer.content) == 12 << 20
-        assert node.ask("/container/destroy", made)["found"]
-        sizes.append(memory(node))
-    assert node.metrics()["swelab_exec_kept_bytes"] == 0
-    assert sizes[-1] - sizes[1] < 60 << 20, sizes
-
-
-@pytest.mark.full
-def test_strangers_who_connect_and_wait_harm_nobody(servers, pool):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(4150, hard - 500)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 9000), hard))
-    neighbour, idle = Neighbour(pool), []
-    try:
-        place = urlsplit(pool.url)
-        with Clock(pool) as clock:
-            for _ in range(count):
-                idle.append(socket.create_connection((place.hostname, place.port), timeout=PATIENCE))
-            for _ in range(20):
-                assert pool.ask("/exec", {**neighbour.lease, "command": "echo x"})["output"] == "x\n"
-        most = connections.Connections().most
-        assert pool.metrics()["swelab_pool_connections_outside"] <= most // 4
-        assert clock.longest < 10
-    finally:
-        for each in idle:
-            each.close()
-        neighbour.done()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.full
-def test_a_small_answer_does_not_wait_for_the_next_packet(servers):
-    """A response used to wait 40 ms at each hop."""
-    for server in (servers["node"], servers["patient"]):
-        with httpx.Client(headers={"Authorization": f"Bearer {server.token}"}, timeout=PATIENCE) as kept:
-            times = []
-            for _ in range(20):
-                began = time.monotonic()
-                assert kept.get(server.url + "/healthz").status_code == 200
-                times.append(time.monotonic() - began)
-        assert min(times) < 0.035
-
-
 def test_disks_in_memory_count(tmp_path):
     node = pool_servers.folder_server(tmp_path, "--memory-gib", 20)
     try:
@@ -421,28 +286,6 @@ def test_disks_in_memory_count(tmp_path):
         told = node.ask("/container/create", {"tree": True, "limits": {"disk_bytes": 32 << 30}})
         assert (told["ok"], told["error_type"]) == (False, "Refused") and "memory" in told["error"]
     finally:
-        node.stop()
-
-
-def test_a_small_request_passes_a_large_one_that_waits(tmp_path):
-    node = pool_servers.folder_server(tmp_path / "node", "--memory-gib", 20)
-    pool = pool_servers.pool_server([node], tmp_path / "pool", ttl=3600)
-    small = {"limits": {"memory_bytes": 1 << 28, "disk_bytes": 1 << 28}}
-    try:
-        held = lent(pool, limits={"memory_bytes": 8 << 30, "disk_bytes": 1 << 28})
-        told = []
-        large = {"tree": True, "limits": {"memory_bytes": 16 << 30, "disk_bytes": 1 << 28}}
-        waiting = threading.Thread(target=lambda: told.append(pool.ask("/allocate", large)))
-        waiting.start()
-        assert until(lambda: pool.ask("/status")["pool"]["waiting"] == 1, PATIENCE)
-        for _ in range(20):
-            lease = lent(pool, **small, deadline_seconds=PATIENCE)
-            pool.ask("/close", lease)
-        pool.ask("/close", held)
-        waiting.join(PATIENCE)
-        assert told[0]["ok"]
-    finally:
-        pool.stop()
         node.stop()
 
 

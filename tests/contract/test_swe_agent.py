@@ -202,17 +202,6 @@ def test_what_no_further_try_can_mend_is_one_line(batch, monkeypatch, mode, word
     assert "\n" not in str(caught.value) and len(starts(batch)) <= 1
 
 
-def test_a_program_that_is_not_there_by_the_script(batch):
-    words = ["--tasks", batch / "tasks.json", "--repos-dir", batch, "--images", batch / "images.json"]
-    words += ["--policy", batch / "student.yaml", "--scaffold", batch / "scaffold.yaml", "--subset", "s"]
-    words += ["--progress", batch / "p.jsonl", "--output", batch / "out.jsonl"]
-    told = os.environ | {"SWELAB_SWEAGENT": "/none/sweagent"}
-    done = run_python("-m", "scripts.rollout", *words, env=told)
-    assert done.returncode == 2 and not (batch / "out.jsonl").exists(), done.stderr
-    wanted = "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent"
-    assert done.stderr.strip().splitlines()[-1].startswith(wanted)
-
-
 @pytest.fixture
 def service():
     service = Service()

@@ -94,14 +94,6 @@ def test_rows_of_a_parquet_file_are_debugged_and_scored(vendor, tmp_path):
     assert not [path for path in out.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
-def test_a_missing_file_is_one_line(tmp_path):
-    done = run("run_kod_debug_gym.py", "--parquet_path", tmp_path / "none.parquet")
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.strip().endswith(
-        "none.parquet: no such file; expected --parquet_path with KodCode rows"
-    )
-
-
 @pytest.fixture
 def offline(vendor, tmp_path, monkeypatch):
     """Returns a configuration for three task folders, and a function that runs it."""
@@ -313,33 +305,6 @@ def test_what_a_training_script_refuses(trainer, words, variables, said):
     assert done.stdout == "" and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_of_a_training_script_runs_nothing(trainer, option):
-    done = train(trainer, "train_swepdb_4b.sh", option)
-    assert done.returncode == 0 and done.stderr == ""
-    assert (
-        done.stdout.startswith("Usage: train_swepdb_4b.sh [SWE_PDB_MODEL_PATH=weights]")
-        and "--keys lists the keys" in done.stdout
-    )
-    assert not (trainer.parent / "ckpt").exists()
-    done = run("train_swepdb_wrapper.sh", "--help", TRAIN_SCRIPT="/none")
-    assert done.returncode == 0 and done.stdout.startswith("Usage: [TRAIN_SCRIPT=train_swepdb_4b.sh]")
-
-
-def test_words_name_the_links_as_variables_do(trainer):
-    words = ("trainer.project_name=mine", "+trainer.experiment_name=first")
-    done = train(trainer, "train_swepdb_8b.sh", *words)
-    assert done.returncode == 0 and "results/rl/swepdb-8b/" in done.stdout, done.stderr
-    assert (trainer.parent / "ckpt/mine/first").is_symlink()
-    places = [trainer.parent / name for name in ("kept", "tried", "held")]
-    words = ("default_local_dir", "rollout_data_dir", "validation_data_dir")
-    told = [f"trainer.{word}={place}" for word, place in zip(words, places, strict=True)]
-    done = train(trainer, "train_swepdb_8b.sh", *told)
-    assert done.returncode == 0 and "results/rl/swepdb-8b/" in done.stdout, done.stderr
-    assert places[0].is_symlink() and places[1].is_symlink()
-    assert (places[2] / "validation.jsonl").is_symlink()
-
-
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -355,27 +320,6 @@ def test_what_the_wrapper_refuses(variables, said):
     done = run("train_swepdb_wrapper.sh", **{"TRAIN_SCRIPT": "/bin/true"} | variables)
     assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done.stderr
     assert done.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("script", "options", "said"),
-    [
-        ("run_kod_debug_gym.py", "--n_parallel 0", "'0'; expected a whole number of at least 1"),
-        ("run_kod_debug_gym.py", "--max_problems -1", "--max_problems: '-1'; expected a whole number"),
-        ("run_kod_debug_gym.py", "--max_steps x", "--max_steps: 'x'; expected a whole number of at least 1"),
-        ("run_kod_debug_gym.py", "--parquet_path=", "'': no such file; expected --parquet_path"),
-        ("run_swe_pdb.py", "--n_parallel x", "--n_parallel: 'x'; expected a whole number of at least 1"),
-        ("scripts/run.py", "c.yaml -n 0", "'0'; expected a whole number of at least 1"),
-        ("scripts/run.py", "c.yaml --max-problems -1", "'-1'; expected a whole number of at least 1"),
-        ("scripts/run.py", "c.yaml -t -5", "'-5'; expected a whole number of at least 1"),
-        ("scripts/run.py", "c.yaml --max-rewrite-steps -5", "'-5'; expected a whole number of at least 0"),
-        ("scripts/run.py", "/none.yaml", "error: /none.yaml: no such file"),
-    ],
-)
-def test_a_wrong_option_of_an_evaluation_is_one_line(script, options, said, tmp_path):
-    done = run(script, *options.split(), cwd=tmp_path, DEBUG_GYM_WORKERS="")
-    assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done.stderr
-    assert done.stdout == "" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.full

@@ -84,7 +84,3 @@ def test_another_agent_acts_by_calls_of_tools_there(found):
     assert row["reward"] == 1.0 and row["extra"]["reward_extra_info"] == {"resolved": 1.0}
     assert 0 in row["mask"], "what the tools printed is not trained"
     assert sum(after - before == 1 for before, after in pairwise([0, *row["mask"]])) == 2, "two turns are"
-
-
-def test_what_runs_inside_of_verl_is_light(found):
-    assert found["heavy"] == []

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.console import run_jobs
-from swelab.console.run_jobs import Forecast, Job, last_words, reasons, result_lines
+from swelab.console.run_jobs import Forecast, Job, last_words, reasons
 
 
 def job(tmp_path, rule="grade", number=1):
@@ -108,31 +108,3 @@ def test_a_run_does_not_end_before_its_running_jobs(tmp_path, clock):
     assert forecast.seconds_left([late], 40) == 1260
     clock.now = 5
     assert forecast.seconds_left([], 40) == pytest.approx(10)
-
-
-def test_the_result_is_told_to_whom_asked_for_it(tmp_path):
-    score, page = tmp_path / "verified_score.json", tmp_path / "report.html"
-    assert list(result_lines(set(), tmp_path)) == []
-    row = {
-        "resolved": 68,
-        "total": 70,
-        "resolve_rate": 68 / 70,
-        "interval": [0.902, 0.992],
-        "infra_errors": 1,
-    }
-    score.write_text(json.dumps({"policies": {"sft": row}}))
-    page.touch()
-    lines = list(result_lines({str(score)}, tmp_path))
-    told = "68 of 70 resolved, 97.1% (95 % interval 90.2% to 99.2%); 1 lost to infrastructure"
-    assert lines[1].split(maxsplit=1) == ["sft", told]
-    assert lines[-1] == f"page: {page}   score: {score}"
-    assert list(result_lines({"results/tasks/x.json"}, tmp_path)) == []
-    other = tmp_path / "experiments/mine/verified_score.json"
-    other.parent.mkdir(parents=True)
-    other.write_text(json.dumps({"policies": {"sft": row}, "manifest": {"experiment": "mine"}}))
-    lines = list(result_lines({str(other)}, tmp_path))
-    assert lines[:2] == ["", "experiment mine"] and len(lines) == 3, "no page was made"
-    score.write_text('{"policies": {"sft": {}}}')
-    assert [line for line in result_lines(set(), tmp_path) if line] == [], (
-        "a score of another shape is no fault of the run"
-    )

@@ -1,9 +1,6 @@
 """Published rows of trajectories: unpacked, read as recordings, and written again in every style."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -14,7 +11,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import check_policy, is_published
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.sft import Selection
-from swelab.records import InputError, check, read_json, write_jsonl
+from swelab.records import InputError, check, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.published_trajectories import unpack_trajectories
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
@@ -34,8 +31,6 @@ from tests.unit.recorded_runs import (
     write_report,
     write_run,
 )
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def published(root, style, content=None, name="a__b.1.pr_2"):
@@ -57,10 +52,6 @@ def recorded(root, row):
     found = read_recording(path)
     check({**found, "policy": "p", "subset": "s"}, Trajectory, path)
     return found
-
-
-def last_of(row):
-    return [message for message in row if message["role"] == "assistant"][-1]
 
 
 @pytest.mark.parametrize("style", ["xml", "tool"])
@@ -247,23 +238,3 @@ def test_a_policy_names_one_place(tmp_path):
         with pytest.raises(InputError, match=fault) as error:
             check_policy("p", tmp_path)
         assert "\n" not in str(error.value)
-
-
-def test_the_script(tmp_path):
-    write_jsonl(tmp_path / "rows.jsonl", [published(tmp_path, "xml"), {"instance_id": "x"}])
-    (tmp_path / "p.yaml").write_text(f"kind: recorded\npath: {tmp_path / 'rows.jsonl'}\n")
-    command = [sys.executable, "-m", "scripts.unpack_trajectories", "--recipe", tmp_path / "p.yaml"]
-    command += ["--downloads", tmp_path, "--output", tmp_path / "out", "--manifest", tmp_path / "out.json"]
-    for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    told = read_json(tmp_path / "out.json")
-    assert told["trajectories"] == 1 and told["dropped"] == {"no_list_of_messages": 1}
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == [
-        "out",
-        "out.json",
-        "out.manifest.json",
-    ]
-    (tmp_path / "p.yaml").write_text(f"kind: recorded\nfolder: {tmp_path}\n")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "names a folder" in done.stderr

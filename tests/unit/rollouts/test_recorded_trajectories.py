@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tracemalloc
 
 import pytest
 
@@ -14,10 +13,8 @@ from swelab.rollouts.trajectory_files import Broken, recordings
 from tests.at_hand import ROOT, TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
-    acted,
     mini,
     mini_text,
-    seen,
     trajectory,
     usual,
     write_mini,
@@ -229,21 +226,6 @@ def test_a_task_recorded_twice(tmp_path):
     assert found["same"][0]["outcome"] == "submitted" and found["same"][1] == ""
     assert found["differs"][0]["outcome"] == "not_recorded" and "recorded 2 times" in found["differs"][1]
     assert found["none"][0]["info"]["reason"] == "not recorded" and found["none"][1] == ""
-
-
-def test_memory_is_that_of_one_recording(tmp_path):
-    text = [seen("x" * 2000, n) for n in range(40)]
-    turns = [m for n, t in enumerate(text) for m in (acted("t", "bash", {"command": "ls"}, number=n), t)]
-    for number in range(4):
-        write_run(tmp_path, f"i{number}", trajectory([*usual()[:2], *turns]))
-    tasks = [f"i{number}" for number in range(4)]
-    size = (tmp_path / "i0" / "i0.traj").stat().st_size
-    found = recordings(tmp_path)
-    tracemalloc.start()
-    assert sum(len(record["messages"]) for record, _ in import_recordings(tasks, found)) == 328
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert size > 1.5e6 and peak < 3 * size
 
 
 def rollout(tmp_path, tasks, folder, shard="000of001"):

@@ -266,17 +266,6 @@ def test_the_first_line_of_a_score_tells_what_was_lost(workplace):
     assert drill.startswith(f"drill: base 45.0% {told}, sft 75.0%, p = ") and "lost" not in forge
 
 
-def test_scripts_say_in_one_line_what_is_wrong(workplace):
-    paths = write_scores(workplace)
-    done = run(
-        workplace, "scripts.score_experiment", "--experiment", "trial", "--scores", paths[0],
-        "--benchmark", "drill", "--output", "x.json",
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: benchmark drill: no score of policy 'sft'")
-    assert done.stderr.count("\n") == 1 and not (workplace / "x.json").exists()
-
-
 def dropped(task: dict, reason: str, resolved: int) -> dict:
     return {"instance_id": task["instance_id"], "reason": reason, "gold_resolved": resolved}
 

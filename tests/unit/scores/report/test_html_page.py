@@ -11,21 +11,16 @@ from swelab.agents.debugger.definitions import definitions
 from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.lineage import Wildcards
 from swelab.models.chat.tool_form import ToolForm
-from swelab.records import InputError, read_json, write_json
+from swelab.records import InputError, read_json
 from swelab.records.attempt_records import Grade, Message, Trajectory
-from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embed, render, source_hash
-from swelab.scores.report.provenance_sections import drops
-from swelab.scores.report.report_data import DROPPED, gather
-from swelab.scores.report.training_files import read_lengths
+from swelab.scores.report.report_data import gather
 from swelab.scores.report.trajectories import (
-    LOG_CHARACTERS,
     STEPS,
     TEXT_CHARACTERS,
     in_order,
     steps,
-    tail,
     truncate,
     turns,
     view,
@@ -83,70 +78,8 @@ def test_hostile_trajectories_stay_text(page):
     )
 
 
-def test_page_says_what_was_found(page, experiment):
-    verified = read_json(experiment / "results/verified_score.json")
-    text = sentences(page)
-    for name, policy in verified["policies"].items():
-        assert f"{100 * policy['resolve_rate']:.1f}%" in text, name
-    assert "A scripted policy resolved" in text and "McNemar exact, two-sided" in text
-    assert "The held-out tasks share no function and no bug with the train tasks." in text
-    assert "24 of 24" in text and "Selecting training rows" in text and "too long" in text
-    assert "length, over 1,024 tokens split" in text and "2 split rows" in text
-    assert verified["benchmark"]["hash"][:12] in text
-    assert "compare_swap" in text and "webcolors" in text
-    assert "Missing when this page was written" not in text
-
-
 def sentences(page: str) -> str:
     return " ".join(" ".join(Page(page).texts).split())
-
-
-def test_page_states_what_validation_kept_and_left_out(page, experiment):
-    text = sentences(page)
-    assert "24 of 27 tasks valid; gold patches resolved 77 of 81 runs (3 each); 1 flaky, 2 broken" in text
-    assert "24 of 24 tasks valid; gold patches resolved 72 of 72 runs (3 each); 0 flaky, 0 broken." in text
-    for subset, entered, left in (
-        ("drill-heldout", 27, 24),
-        ("forge-train", 90, 30),
-        ("drill-train", 30, 30),
-    ):
-        assert f"Validating {subset} {entered} {left} " in text
-    assert "1 flaky: gold patch resolved in some runs only 2 broken: cannot be graded rightly" in text
-    assert "drill-heldout 27 24 1 2 77 of 81" in text and "forge-train 90 30 0 60 90 of 270" in text
-    lock = read_json(experiment / "results/tasks/drill-heldout.lock.json")
-    for row in (*lock["flaky"], *lock["broken"]):
-        assert f"{row['instance_id']} : {visible(row['reason'])}"[:300] in text
-    listed = [
-        row["instance_id"] for row in read_json(experiment / "results/tasks/forge-train.lock.json")["broken"]
-    ]
-    assert [name in text for name in listed] == [True] * DROPPED + [False] * (60 - DROPPED)
-    assert "60 broken in forge-train (the first 50)" in text
-    verified = read_json(experiment / "results/verified_score.json")
-    assert verified["validation"]["broken"] == 2 and verified["others"][0]["validation"]["kept"] == 24
-    hashed = {file["path"] for file in verified["manifest"]["files"]}
-    assert "results/tasks/drill-heldout.lock.json" in hashed
-
-
-def test_page_without_locks_says_so(experiment, tmp_path):
-    shutil.copytree(experiment, tmp_path / "copy")
-    root = tmp_path / "copy"
-    at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
-    rows = read_json(at.path("tasks", subset="drill-heldout"))
-    rows[0]["test_cmd"] = "true"
-    write_json(at.path("tasks", subset="drill-heldout"), rows)
-    with pytest.raises(InputError, match="is not the task that was validated"):
-        gather(at, root / "results/verified_score.json", 2, 0)
-    for lock in (root / "results/tasks").glob("*.lock.json"):
-        lock.unlink()
-    verified = read_json(root / "results/verified_score.json")
-    verified["manifest"]["missing"] = ["results/gone.json"]
-    write_json(root / "results/verified_score.json", verified)
-    evidence = gather(at, root / "results/verified_score.json", 2, 0)
-    text = sentences(render(evidence))
-    assert "Missing when this page was written: results/gone.json" in text
-    assert text.count("The tasks were not validated: they have no lock.") == 2
-    assert "drill-train not validated" in text and "Validating" not in text
-    assert at.path("lock", subset="forge-train") in evidence.missing
 
 
 def test_page_shows_tasks_lost_to_infrastructure_apart_and_with_both_rates(page, experiment):
@@ -163,26 +96,6 @@ def test_page_shows_tasks_lost_to_infrastructure_apart_and_with_both_rates(page,
     script = read_json(experiment / "results/grades/scripted/forge-train/report.json")["resolved_instances"]
     assert f"scripted policy forge-train 1 {100 * script / 30:.1f}% {100 * script / 29:.1f}%" in text
     assert "Attempts lost to infrastructure count as not resolved here: " in text
-
-
-def test_page_without_lost_tasks_says_so(experiment):
-    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
-    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
-    for side in (evidence.verified, *evidence.verified["others"]):
-        for policy in side["policies"].values():
-            policy["infra_errors"] = 0
-    for run in evidence.runs:
-        run.report["statuses"]["infra_error"] = 0
-    text = sentences(render(evidence))
-    assert text.count("No task was lost to infrastructure: every task has a verdict.") == 2
-    assert "lost to infrastructure left out" not in text and "without tasks lost" not in text
-
-
-def test_a_script_is_called_a_scripted_policy_wherever_it_is_read(page):
-    words = " ".join(Page(page).texts)
-    assert "expert" not in words.lower()
-    labels = {run["label"] for run in json.loads(Page(page).sources["script"][0])["runs"]}
-    assert labels == {"base", "sft", "scripted policy"}
 
 
 def test_same_input_same_page(experiment, page):
@@ -364,24 +277,6 @@ def test_steps_tell_tokens_and_times():
     assert (step["model_seconds"], step["command_seconds"]) == (2.5, 0.5) and "tokens" not in step
 
 
-def test_failed_attempts_hold_the_end_of_their_test_output(page):
-    for row in attempts(page):
-        ended = f"AssertionError of {row['id']}\n"
-        assert row["log"].endswith(ended) if row["status"] == "unresolved" else row["log"] == ""
-        if row["log"]:
-            assert row["log"].startswith("[") and " characters left out]" in row["log"][:40]
-            assert visible(HOSTILE) in row["log"]
-    assert tail("x" * 9000).count("x") == LOG_CHARACTERS and tail("x\x07") == "x\u27e8U+0007\u27e9"
-
-
-def test_page_shows_prompts_and_the_words_of_its_verdicts(page):
-    assert {row["system"] for row in attempts(page)} == {"Fix the bug. Answer with one bash block."}
-    text = sentences(page)
-    for words in ("tests fail", "nothing changed", "the policy gave answers without a command"):
-        assert words in text
-    assert "empty_patch" not in text and "malformed" not in text
-
-
 def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, experiment):
     verified = read_json(experiment / "results/verified_score.json")
     title = re.sub("<[^>]*>", "", re.search(r"<h1>(.*?)</h1>", page)[1])
@@ -397,60 +292,3 @@ def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, ex
     assert title.endswith(f"; {lost} attempts lost to infrastructure")
     first = re.search(r"<p[^>]*>(.*?)</p>", body)[1]
     assert first.startswith(f"{lost} of 96 scored attempts were lost to infrastructure: ")
-
-
-def test_training_is_drawn_with_named_axes(page):
-    section = page[page.index('id="training"') : page.index('id="lengths"')]
-    for name in ("loss per token, log scale", "learning rate", "norm before clipping", "tokens per second"):
-        assert f">{name}</text>" in section or f">{name}, log scale</text>" in section, name
-    assert section.count('text-anchor="end">step</text>') == section.count('class="plot"') == 6
-    assert "Not recorded: gradient norm, speed." in section
-    histograms = page[page.index('id="lengths"') : page.index('id="stages"')]
-    assert ">attempts</text>" in histograms and ">training rows</text>" in histograms
-
-
-def test_stages_are_told_with_date_machine_and_duration(page):
-    text = sentences(page)
-    assert "Machine: Made-up CPU, 8 cores, 32 GiB." in text
-    assert "Attempt the tasks sft on drill-heldout 2026-03-01 09:30 2 in 3 runs, 1 failed 25 min 15 s" in text
-    assert "Run the tests on the patches base on forge-heldout 2026-03-02 09:30 1 1 min 1 s" in text
-    rows = re.findall(r'<th scope="row">Attempt the tasks</th>', page)
-    assert len(rows) == 6
-
-
-def test_results_without_noted_runs_say_so(experiment):
-    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
-    evidence = gather(at, experiment / "results/verified_score.json", 0, 0)
-    evidence.jobs = []
-    assert "No run of a job is recorded" in render(evidence)
-
-
-def test_missing_inputs_are_one_line(experiment, tmp_path):
-    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
-    with pytest.raises(InputError, match="no such file"):
-        gather(at, tmp_path / "verified_score.json", 5, 0)
-    bare = Wildcards({"experiment": "demo"}, experiment / "configs", tmp_path / "results")
-    with pytest.raises(InputError, match="tasks/drill-heldout.json: no such file"):
-        gather(bare, experiment / "results/verified_score.json", 5, 0)
-    (tmp_path / "x.tsv").write_text("instance_id\ttokens\nx\tmany\n")
-    with pytest.raises(InputError, match="without a number of tokens"):
-        read_lengths(tmp_path / "x.tsv")
-
-
-def test_page_without_training_records_and_without_pairs(experiment):
-    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
-    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
-    test = dict(evidence.verified["comparison"])
-    test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
-    test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}
-    evidence.verified["comparison"] = Comparison.of(test)
-    evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
-    evidence.lengths, evidence.manifests = [], {}
-    text = render(evidence)
-    assert "so there is no comparison" in text and "no finite value among 1 steps" in text
-    assert "not recorded" in text and ">n/a<" in text
-
-
-def test_drops_of_a_manifest():
-    assert drops({"dropped": {"a": 2, "b": 0}}) == {"a": 2} == drops({"drops": {"a": 2}})
-    assert drops({}) == {} == drops({"dropped": 7})

@@ -1,8 +1,7 @@
 """The page's section on reinforcement learning: curves with intervals, and one task early and late."""
 
-from swelab.records import write_jsonl
 from swelab.scores.report.reinforcement import section
-from swelab.scores.report.rl_training import RlTraining, read_rl_training
+from swelab.scores.report.rl_training import RlTraining
 
 STEPS = [
     {"step": 0, "validation/tasks": 40, "validation/resolved": 20, "validation/resolve_rate": 0.5},
@@ -34,22 +33,9 @@ def test_figures_are_said_and_drawn():
     assert "The same task" not in page
 
 
-def test_an_end_that_a_step_did_not_have_is_drawn_as_none():
-    page = section({"demo": RlTraining(STEPS)})
-    assert "How attempts ended" in page and ": 0 to 0.1" in page
-
-
 def test_tasks_that_were_gained_come_first_and_text_is_escaped():
     rows = [attempt(0, "a", True), attempt(0, "b", False), attempt(9, "a", True), attempt(9, "b", True)]
     page = section({"demo": RlTraining(STEPS, rows)})
     assert page.index("<code>b</code>") < page.index("<code>a</code>")
     assert "&lt;b&gt;ls&lt;/b&gt;" in page and "<b>ls" not in page and "the prompt" not in page
     assert "At the start" in page and "After 9 steps" in page
-
-
-def test_conversations_of_the_middle_are_not_there(tmp_path):
-    write_jsonl(tmp_path / "metrics.jsonl", STEPS)
-    rows = [attempt(0, "a", False), {"step": 1, "instance_id": "a"}, attempt(2, "a", True)]
-    write_jsonl(tmp_path / "validation.jsonl", rows)
-    learned = read_rl_training(tmp_path / "metrics.jsonl", tmp_path / "validation.jsonl")
-    assert [row["step"] for row in learned.attempts] == [0, 2] and learned.steps == STEPS

@@ -5,7 +5,6 @@ import json
 import random
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from swelab.records import InputError
 from swelab.sft.rows.combine import combine
 from swelab.sft.rows.styles import style_of_row
-from tests.at_hand import PEER, needs_peer
 
 ROOT = Path(__file__).resolve().parents[4]
 WROTE = "6007f367a4318b383f05cec35dc26e04f5903bdb8b8e8fd9cdc59de113de9239"
@@ -59,26 +57,6 @@ def test_rows_and_their_order_are_those_that_the_peer_once_wrote(files, tmp_path
     assert max(counts.values()) == 3 and len(counts) == 40
 
 
-@pytest.mark.full
-@needs_peer
-def test_rows_and_their_order_are_those_of_the_peer(files, tmp_path):
-    """The module that draws the counts is neither installed in the peer's environment nor needed."""
-    code = (
-        "import sys, types; from pathlib import Path\n"
-        "sys.modules['sparklines'] = types.ModuleType('sparklines')\n"
-        "sys.modules['sparklines'].sparklines = lambda _: ['']\n"
-        "from swesmith.train.traj_mgr.combine_trajs import merge_and_shuffle_jsonl as merge\n"
-        f"merge(3, Path({str(tmp_path / 'theirs.jsonl')!r}), 24, Path({str(tmp_path)!r}))\n"
-    )
-    done = subprocess.run([PEER, "-c", code], input="0-1\n", capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    facts = combine(files, tmp_path / "ours.jsonl", 3, 24)
-    theirs = json.loads((tmp_path / "metadata__theirs.json").read_text())
-    assert (tmp_path / "ours.jsonl").read_bytes() == (tmp_path / "theirs.jsonl").read_bytes()
-    assert hashlib.sha256((tmp_path / "theirs.jsonl").read_bytes()).hexdigest() == WROTE
-    assert {**theirs, "output_file": 0} == {key: facts[key] for key in theirs} | {"output_file": 0}
-
-
 def test_only_resolved_rows(files, tmp_path):
     facts = combine(files, tmp_path / "all.jsonl", 99, 0, resolved_only=True)
     rows = [json.loads(text) for text in (tmp_path / "all.jsonl").read_text().splitlines()]
@@ -92,18 +70,6 @@ def test_another_seed_draws_otherwise(files, tmp_path):
         combine(files, tmp_path / "all.jsonl", 3, seed)
         written.add((tmp_path / "all.jsonl").read_bytes())
     assert len(written) == 2
-
-
-def test_rows_are_not_held(tmp_path):
-    path = tmp_path / "big.jsonl"
-    path.write_text(
-        "".join(json.dumps({"instance_id": f"i{n}", "x": "y" * 50_000}) + "\n" for n in range(100))
-    )
-    tracemalloc.start()
-    combine([path], tmp_path / "all.jsonl", 1, 0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1_000_000 < path.stat().st_size
 
 
 def test_faults_are_one_line(files, tmp_path):

@@ -18,11 +18,11 @@ from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.dataset import GradeFacts, build_dataset
-from swelab.sft.rows.lengths import ChatTokenizer, Length, check_stats, stats
+from swelab.sft.rows.lengths import ChatTokenizer, Length, stats
 from swelab.sft.rows.overlong import exchanges, spans
 from swelab.sft.rows.selection import Candidate, choose, edits_tests
 from swelab.sft.rows.styles import Style
-from tests.toy_checkpoint import conversations, make_checkpoint
+from tests.toy_checkpoint import make_checkpoint
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -35,7 +35,6 @@ from tests.unit.recorded_runs import (
     write_mini,
     write_run,
 )
-from tests.unit.sft.rows.test_dataset import grade
 from tests.unit.sft.rows.test_dataset import trajectory as spoken
 
 TEMPLATE = """{% if tools %}<|im_start|>system
@@ -440,48 +439,3 @@ def test_stats_and_their_validator(tmp_path, tokenizer):
     data.rename(tmp_path / "other")
     code, out = validate()
     assert code == 2 and f"Data file not found: {data}" in out
-
-
-def test_lengths_of_rows_made_by_hand(base, tmp_path, tokenizer):
-    data, told = tmp_path / "run.xml.jsonl", tmp_path / "run.stats.json"
-    talks = [conversations(number + 1)[number]["messages"] for number in range(3)]
-    rows = [{"messages": talk, "instance_id": "a", "resolved": False} for talk in talks]
-
-    def measure(text):
-        data.write_text(text)
-        command = [sys.executable, "-m", "scripts.measure_lengths", "--data_file", data, "--base", base]
-        command += ["--stats_file", told, "--max_seq_len", "50"]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    done = measure("".join(json.dumps(row) + "\n" for row in rows))
-    assert done.returncode == 0, done.stderr
-    found = read_json(told)
-    total = sum(tokenizer.measure(talk).tokens for talk in talks)
-    assert (found["num_samples"], found["gt_50"], found["total"]) == (3, 3, total)
-    check_stats(data, told, 50)
-    half = json.dumps(rows[0]).replace('"content": "', '"content": "\\ud800')
-    for text, fault in [("{}", "field"), ("{", "not JSON"), (half, "half a character")]:
-        done = measure(text)
-        assert done.returncode == 2 and fault in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_the_script_writes_a_style(base, tmp_path):
-    rows = [recorded(tmp_path, trajectory(), f"i{number}") for number in range(3)]
-    rows[2]["messages"][2]["content"] = rows[2]["messages"][2]["thought"] = "Otherwise."
-    write_jsonl(tmp_path / "t.jsonl", rows)
-    digest = hashlib.sha256(PATCH.encode()).hexdigest()
-    write_jsonl(tmp_path / "g.jsonl", [grade(f"i{n}", patch_sha256=digest) for n in range(3)])
-    (tmp_path / "prompt.txt").write_text("Use functions.")
-    rows = f"rows: {{style: xml, system: {tmp_path / 'prompt.txt'}}}\n"
-    (tmp_path / "r.yaml").write_text(f"base: toy\n{rows}")
-    command = [sys.executable, "-m", "scripts.build_sft_dataset", "--trajectories", tmp_path / "t.jsonl"]
-    command += ["--grades", tmp_path / "g.jsonl", "--recipe", tmp_path / "r.yaml"]
-    command += ["--base", base.parent / "toy.json"]
-    command += [f"--{name}={tmp_path / name}" for name in ("dataset", "manifest", "lengths", "stats")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(text) for text in (tmp_path / "dataset").read_text().splitlines()]
-    assert [row["instance_id"] for row in found] == ["i0", "i2"]  # i1 has the same text as i0
-    assert found[0]["messages"][0] == {"role": "system", "content": "Use functions."}
-    assert read_json(tmp_path / "stats")["num_samples"] == 2
-    assert read_json(tmp_path / "manifest")["recipe"]["rows"]["style"] == "xml"

@@ -1,10 +1,7 @@
 """Training at Modal with a stand-in for its client: the commands that it gets, and refusals."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import identity
 from swelab.records import InputError
 from swelab.sft.train.on_modal import APP, Modal, ModalError, find_modal, train_on_modal, tune_on_modal
-from tests.conftest import ROOT
 from tests.toy_checkpoint import make_checkpoint
 
 CLIENT = """
@@ -157,13 +153,3 @@ def test_no_client_or_no_token_is_told_at_once(client, tmp_path, monkeypatch):
         find_modal(client.program)
     (tmp_path / "modal.toml").write_text("[x]\n")
     assert find_modal(client.program) == client.program
-
-
-def test_the_script_without_a_client(tmp_path):
-    told = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHON_BIN": sys.executable}
-    script = ROOT / "scripts/train.run_ft_torchtune.sh"
-    done = subprocess.run([script], cwd=tmp_path, env=told, capture_output=True, text=True)
-    first, last = done.stderr.splitlines()
-    assert first.startswith("train.run_ft_torchtune.sh stands for the rule train_on_modal: ")
-    assert done.returncode == 2 and last.startswith("error: modal: no such program")
-    assert not Path(tmp_path, "modal.log").exists()
