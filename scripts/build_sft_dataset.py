@@ -9,7 +9,7 @@ from swelab.configs.experiment import selection_slice
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.lineage.common_needs import texts_of
+from swelab.lineage.artifact_kinds import texts_of
 from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.chat_template import ChatTemplate, is_marked

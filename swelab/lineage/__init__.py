@@ -5,7 +5,7 @@ parameters from KINDS. The trail of a score, `scripts.verify`, the report page a
 KINDS. To add a kind, add one entry.
 """
 
-from swelab.lineage.attempt_artifacts import ATTEMPT_ARTIFACTS
+from swelab.lineage.artifact_kinds import ARTIFACTS
 from swelab.lineage.graph import KINDS as KINDS
 from swelab.lineage.graph import Kind as Kind
 from swelab.lineage.graph import Wildcards as Wildcards
@@ -16,8 +16,5 @@ from swelab.lineage.graph import pattern as pattern
 from swelab.lineage.graph import policy_files as policy_files
 from swelab.lineage.graph import policy_sources as policy_sources
 from swelab.lineage.graph import weights_paths as weights_paths
-from swelab.lineage.model_artifacts import MODEL_ARTIFACTS
-from swelab.lineage.score_artifacts import SCORE_ARTIFACTS
-from swelab.lineage.task_artifacts import TASK_ARTIFACTS
 
-KINDS.update(TASK_ARTIFACTS | ATTEMPT_ARTIFACTS | MODEL_ARTIFACTS | SCORE_ARTIFACTS)
+KINDS.update(ARTIFACTS)

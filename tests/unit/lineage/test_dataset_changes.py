@@ -9,7 +9,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import check_policy, selection_slice
 from swelab.configs.kinds import POLICY, SFT
 from swelab.lineage import KINDS, Wildcards, policy_files, policy_sources
-from swelab.lineage.common_needs import texts_of
+from swelab.lineage.artifact_kinds import texts_of
 from tests.unit.configs.faults import fault
 
 DPO = {"recipe": "full_dpo_distributed", "train": {"dpo": {}}}
