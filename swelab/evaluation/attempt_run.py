@@ -2,21 +2,25 @@
 
 A rollout is written to a journal before it is graded. So a killed run never pays for a finished rollout
 twice.
+
+Lists the attempts of an evaluation, and computes their keys. A key depends on everything that affects the
+attempt.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 from swelab.agents.agent import loop_of
+from swelab.configs.experiment import scaffold_slice
+from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
 from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
 from swelab.evaluation.attempt_folders import AttemptFolders
-from swelab.evaluation.attempt_keys import Item, Keys
-from swelab.evaluation.attempt_models import open_attempt_models, watch
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.running_table import Running, draw_table
@@ -27,17 +31,175 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.resumable_run import run_shard
 from swelab.jobs.shards import shard_names
-from swelab.models.policy_models import of_sample
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.chat.hosted import HostedModel, Service
+from swelab.models.chat.open_hosted import open_service
+from swelab.models.chat.scripted import read_repairs, with_repair
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.text_model import TextModel
+from swelab.models.policy_models import of_sample, open_endpoint, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS
-from swelab.records import InputError
+from swelab.records import Fault, InputError, Record, digest
 from swelab.records.attempt_records import Grade, Prediction, Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.own_eval import own_eval
-from swelab.rollouts.rollout_stage import attempt_task, lost_rollout
+from swelab.rollouts.rollout_stage import attempt_task, lost_rollout, rollout_key
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.sandbox import Backend, Image, open_backend
 from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
+
+
+@dataclass(frozen=True)
+class Item:
+    """One attempt at a task. sample: index of the attempt among the attempts at this task. key: the rollout's
+    key. result_key: the verdict's key, which also depends on the witness evidence."""
+
+    task: Task
+    sample: int
+    key: str
+    result_key: str
+
+    @property
+    def name(self) -> str:
+        """The attempt's name on the terminal: the task's id. The suffix `#sample` is added if `sample` is not
+        0."""
+        return f"{self.instance_id}#{self.sample}" if self.sample else self.instance_id
+
+    @property
+    def instance_id(self) -> str:
+        """The task's id, under which durations are recorded."""
+        return self.task.instance_id
+
+
+@dataclass
+class Keys:
+    """Computes the keys of rollouts and verdicts, and finds the paid turns of each sample."""
+
+    plan: Plan
+    images: Mapping[str, Image]
+    store: RepoStore
+    witnesses: Witnesses
+
+    def items(self, tasks: Sequence[Task]) -> list[Item]:
+        """Returns all attempts: first sample 0 of every task in the tasks' order, then sample 1, and so on.
+        Raises InputError if a repository archive does not exist."""
+        found = []
+        for sample in range(self.plan.samples):
+            for task in tasks:
+                key, witness = self.of(task, sample), self.witnesses.digest(task.instance_id)
+                found.append(Item(task, sample, key, digest([key, witness]) if witness else key))
+        return found
+
+    @cached_property
+    def settings(self) -> Record:
+        """All settings of the scaffold as plain values."""
+        scaffold = self.plan.scaffold
+        if isinstance(scaffold, SweAgentScaffold):
+            return scaffold_slice(scaffold)
+        return loop_of(scaffold).plain()
+
+    @cached_property
+    def weights(self) -> str:
+        """Digest of the policy's weights."""
+        return weights_digest(self.plan.policy)
+
+    @cached_property
+    def repairs(self) -> Mapping[str, str]:
+        """Maps instance ids to the repairs that the recipe of a scripted policy names."""
+        return read_repairs(self.plan.policy)
+
+    def of(self, task: Task, sample: int) -> str:
+        """Returns a hash of everything that affects an attempt's rollout. Raises InputError if the task's
+        repository archive does not exist."""
+        image = self.images.get(task.instance_id)
+        place = image.digest if image else self.store.digest(task)
+        policy = of_sample(self.plan.policy, sample)
+        key = rollout_key(with_repair(task, self.repairs), policy, self.settings, self.weights, place)
+        return digest([key, sample]) if sample else key
+
+    def paid_run(self, sample: int) -> PaidRun:
+        """Returns the paid turns of one sample. All samples share one ledger."""
+        return PaidRun(self.plan.paid, lambda task: self.of(task, sample))
+
+
+class ServiceRefused(Fault):
+    """The model's service refuses requests, so no attempt can continue."""
+
+
+class Watcher(Protocol):
+    """Is notified of each turn of the running attempts."""
+
+    def turn(self, name: str, step: int, cost: float, command: str) -> None:
+        """Called after each answer of the model. step: sequence number of the answer. cost: dollars of the
+        attempt so far. command: the answer's last command, or ""."""
+        ...
+
+
+ModelFor = Callable[[Task, int], TextModel]
+
+
+@contextmanager
+def open_attempt_models(
+    policy: Policy, name: str, loop: MiniLoop, samples: int, log: Path, paid: Callable[[int], PaidRun]
+) -> Iterator[ModelFor]:
+    """Yields a function that maps (task, sample index) to the model of that attempt.
+
+    Weights are served once for all samples. log: the server's log. paid: maps a sample index to the paid
+    turns of a hosted model. Raises InputError, ServingError, BudgetSpent.
+    """
+    with ExitStack() as stack:
+        if isinstance(policy, CheckpointPolicy):
+            endpoint = stack.enter_context(open_endpoint(policy, name, log))
+            sampling = [_sampling(policy, sample) for sample in range(samples)]
+            yield lambda task, sample: ChatModel(endpoint, loop, sampling[sample])
+        elif isinstance(policy, HostedPolicy):
+            runs = [paid(sample) for sample in range(samples)]
+            first = stack.enter_context(open_service(policy, name, loop, runs[0].ledger))
+            services = [_of_sample(first, policy, sample) for sample in range(samples)]
+            yield lambda task, sample: HostedModel(services[sample], loop, lambda: runs[sample].turns(task))
+        else:
+            opened = [
+                stack.enter_context(open_policy(of_sample(policy, sample), name, loop, log, paid(sample)))
+                for sample in range(samples)
+            ]
+            yield lambda task, sample: opened[sample](task)
+
+
+def _sampling(policy: CheckpointPolicy, sample: int) -> Record:
+    found = of_sample(policy, sample)
+    assert isinstance(found, CheckpointPolicy)
+    return found.sampling.plain()
+
+
+def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
+    """Returns the service with the sample's own seed. All samples share the API keys and the ledger."""
+    found = of_sample(policy, sample)
+    assert isinstance(found, HostedPolicy)
+    return replace(service, sampling=found.sampling) if sample else service
+
+
+def watch(model: TextModel, name: str, watcher: Watcher) -> TextModel:
+    """Changes the model so that it notifies `watcher` of each answer, and returns it. If the service refuses
+    a request, the model raises ServiceRefused."""
+    query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
+    state = {"step": 0, "cost": 0.0}
+
+    def watched_query(messages: list[Record], **further: Any) -> Record:
+        try:
+            message = query(messages, **further)
+        except InputError as error:
+            raise ServiceRefused(str(error)) from None
+        extra = message.get("extra") or {}
+        state["step"] += 1
+        state["cost"] += float(extra.get("cost") or 0)
+        commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
+        watcher.turn(name, int(state["step"]), state["cost"], commands[-1] if commands else "")
+        return message
+
+    model.query = watched_query  # type: ignore[attr-defined]
+    return model
+
 
 Rollouts = Callable[[Item], Trajectory]
 

@@ -4,6 +4,8 @@ evaluation."""
 import json
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,6 @@ from swelab.evaluation.best_of import VisibleRuns, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
 from swelab.evaluation.evaluation_plan import Plan, without_secret
 from swelab.evaluation.result_files import table, write_results
-from swelab.evaluation.run_time import RunTime
 from swelab.grading.grading_stage import lost_grade
 from swelab.grading.run_cache import Archive
 from swelab.images.image_names import images_of
@@ -34,6 +35,25 @@ from swelab.rollouts.rollout_stage import lost_rollout
 from swelab.tasks.harbor.harbor_archives import write_archives
 from swelab.tasks.pulled_for_tasks import pull_for_tasks
 from swelab.tasks.task_images import leaks, task_images, unusable_tasks
+
+
+class RunTime:
+    """Total minutes of all runs. The minutes of earlier runs are read from `path`. Thread-safe. A killed run
+    counts up to its last call of `note`. Raises InputError if `path` is not a JSON file."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
+        self._path, self._clock, self._began = path, clock, clock()
+        found = read_json(path) if path.is_file() else {}
+        self._before = float(found.get("minutes") or 0) if isinstance(found, dict) else 0.0
+        self._lock = threading.Lock()
+
+    def note(self) -> float:
+        """Writes the total minutes so far, and returns them."""
+        with self._lock:
+            minutes = self._before + (self._clock() - self._began) / 60
+            write_json(self._path, {"minutes": minutes})
+            return minutes
+
 
 IDENTITY = "evaluation.json"
 ATTEMPTS = ("results.jsonl", "rollouts.jsonl", "visible.jsonl", "[0-9]*of[0-9]*.jsonl")

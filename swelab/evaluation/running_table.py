@@ -42,7 +42,7 @@ class Running:
             self._now[name] = Attempt(time.monotonic())
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """See `attempt_models.Watcher`."""
+        """See `attempt_run.Watcher`."""
         with self._lock:
             if found := self._now.get(name):
                 found.state, found.step, found.cost = "acting", step, cost

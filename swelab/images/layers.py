@@ -2,7 +2,7 @@
 
 Layers are hostile input. Nothing is written through a symlink, names cannot leave the folder, and devices and
 setuid bits are omitted. Some entries can be resolved only with the layers below: whiteouts, hard links to
-lower files, unlisted parents. Such entries are recorded in `Notes` next to the folder, for `compose_root`.
+lower files, unlisted parents. Such entries are recorded in `Notes` next to the folder, for `image_store`.
 """
 
 import errno

@@ -1,12 +1,14 @@
 """Sends requests to a registry, with retries. Handles tokens, redirects, rate limits and temporary faults."""
 
 import json
+import os
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -20,10 +22,27 @@ from swelab.images.errors import (
     RegistryDown,
     RegistryUnreachable,
 )
-from swelab.images.image_names import Name
-from swelab.images.registry_credentials import account_for
+from swelab.images.image_names import DEFAULT, Name
 from swelab.patience import DOWNLOADS, Patience, repeat, retry_after
 from swelab.records import shorten
+
+
+def account_for(name: Name) -> str:
+    """Returns base64 of "user:password" for the image's registry, or "" if there is no account.
+
+    Reads config.json in $DOCKER_CONFIG, by default ~/.docker. Does not run credential helpers, which are
+    programs that store accounts.
+    """
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    try:
+        known = json.loads((folder / "config.json").read_text(encoding="utf-8"))["auths"]
+        for host in ("https://index.docker.io/v1/", DEFAULT) if name.registry == DEFAULT else (name.host,):
+            if isinstance(account := known.get(host, {}).get("auth"), str):
+                return account
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        pass
+    return ""
+
 
 T = TypeVar("T")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")

@@ -6,6 +6,7 @@ would copy them before each job (including 65 GB of weights). After a failure it
 as made by the new recipe.
 """
 
+import ast
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -16,7 +17,24 @@ from snakemake.dag import DAG
 from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
-from swelab.jobs.param_values import as_value
+
+@cache
+def as_value(text: str) -> str:
+    """Returns a parameter's text in a form that is equal for equal values."""
+    try:
+        return repr(_in_order(ast.literal_eval(text)))
+    except (ValueError, SyntaxError):  # for a parameter that is no literal
+        return text
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        pairs = ((_in_order(key), _in_order(each)) for key, each in value.items())
+        return dict(sorted(pairs, key=repr))
+    if isinstance(value, list | tuple):
+        return type(value)(map(_in_order, value))
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
 
 PLACES = frozenset({"results/images/sandbox/image.json"})
 """Inputs that only determine where a job runs. Outputs do not depend on them."""

@@ -35,7 +35,7 @@ class PoolLimits:
 
 
 class LeaseBook(ABC):
-    """The part of a pool (`pool.Pool`) that the modules `node_health` and `create_sandbox` use."""
+    """The part of a pool (`pool.Pool`) that the functions of `pool` use."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits) -> None:
         self.store, self.limits = store, limits

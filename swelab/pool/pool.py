@@ -11,23 +11,165 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from swelab.pool.create_sandbox import make
 from swelab.pool.ended_leases import GIVEN_BACK
 from swelab.pool.idempotency import Conflict
 from swelab.pool.lease_book import END_SECONDS, LeaseBook, PoolLimits
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
 from swelab.pool.node_client import Link
-from swelab.pool.node_health import watch
 from swelab.pool.placement import plan
 from swelab.pool.pool_node import PoolNode
+from swelab.pool.renewal import renew_on_host
 from swelab.pool.request_bodies import fingerprint
-from swelab.pool.request_schemas import PoolRequest
-from swelab.sandbox.protocol import EngineDown, SandboxLost
-from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace
+from swelab.pool.request_schemas import HostState, PoolRequest
+from swelab.records import Record
+from swelab.sandbox.protocol import EngineDown, ImageMissing, SandboxLost
+from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace, NotReached
+
+_ABSENT_SECONDS = 60.0
+_PAUSE_SECONDS = 1.0
+_ASK_SECONDS = 10.0  # timeout of one request; the request is repeated while the node is healthy
+# total timeout; the first sandbox of an image takes long, since the host prepares the image
+_MAKE_SECONDS = 2000.0
+
+
+async def create_sandbox(book: LeaseBook, lease: Lease) -> None:
+    """Creates the sandbox of a lease.
+
+    On failure, queues the lease again or reports the error to its client.
+    """
+    node = book.nodes.get(lease.node)
+    try:
+        if node is None:
+            raise NotReached(f"{lease.node} has left the pool")
+        answer = await _make(book, lease, node)
+    except Exception as error:
+        _creation_failed(book, lease, node, error)
+        return
+    if lease.request.image or lease.request.digest:
+        node.capacity.warm.add(lease.image)
+    lease.container, lease.state = str(answer["container_id"]), ACTIVE
+    lease.ends = time.monotonic() + book.limits.ttl_seconds
+    book.write(lease)
+    book.counts["allocated"] += 1
+    book.future(lease).set_result(lease)
+    if lease.unwanted:
+        book.end(lease, "the request was cancelled")
+
+
+async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
+    names = ("image", "digest", "cwd", "tree", "forgets", "limits")
+    body = {name: lease.request[name] for name in names if name in lease.request}
+    body |= {"request_id": lease.attempt_id(), "owner": book.id, "ttl_seconds": book.limits.ttl_seconds}
+    body |= {"name": lease.request.instance_id, "client": lease.client}
+    ends = time.monotonic() + _MAKE_SECONDS
+    while True:
+        try:
+            return await node.link.ask("/container/create", body, _ASK_SECONDS)
+        except TimeoutError:
+            if time.monotonic() > ends or not node.capacity.healthy:
+                raise NotReached(f"{node.capacity.url} cannot make the sandbox") from None
+
+
+def _creation_failed(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
+    """Queues the lease again. If the request itself caused the error, or if no client waits, fails the lease
+    instead."""
+    now = time.monotonic()
+    again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
+    if node is not None and isinstance(error, ImageMissing):
+        node.capacity.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
+    elif node is not None and again:
+        node.capacity.paused_until = now + _PAUSE_SECONDS
+    book.drop(lease.id)
+    if again and not lease.unwanted and (lease.waiters or now < lease.ends):
+        lease.state, lease.node = WAITING, ""
+        book.pump()
+    else:
+        book.fail(lease, error)
+
+
+_STRIKES = 3
+_ANSWER_SECONDS = 5.0
+_MOST_PAUSE = 5.0
+_log = logging.getLogger(__name__)
+
+
+async def watch(book: LeaseBook, node: PoolNode) -> None:
+    """Renews leases, updates the node's capacity, and finds lost and orphaned sandboxes, until cancelled."""
+    ttl = book.limits.ttl_seconds
+    while True:
+        try:
+            await _look(book, node, min(_ANSWER_SECONDS, ttl / 2))
+        except Exception as error:
+            node.strikes += 1
+            away = node.strikes >= _STRIKES or node.silent_seconds() > ttl
+            if away and node.capacity.healthy:
+                node.capacity.healthy = False
+                _log.warning("node %s does not answer: %s", node.capacity.url, error)
+            if node.silent_seconds() > ttl:
+                _lose(book, node)
+        await asyncio.sleep(min(ttl / 5, _MOST_PAUSE))
+
+
+async def _look(book: LeaseBook, node: PoolNode, seconds: float) -> None:
+    now = time.monotonic()
+    here = [lease for lease in book.leases.values() if lease.node == node.capacity.url]
+    live = {lease.container: lease for lease in here if lease.state == ACTIVE and lease.until() > now}
+    left = {
+        container: min(book.limits.ttl_seconds, max(0.1, lease.until() - now))
+        for container, lease in live.items()
+    }
+    state = await renew_on_host(node.link, book.id, left, seconds)
+    node.last_answer, node.strikes = time.monotonic(), 0
+    node.boot = state.boot
+    for container in state.unknown:
+        lease = live.get(container)
+        if lease is not None and lease.state == ACTIVE:
+            book.over(lease, "its host lost it: the sandbox was ended there, or the host restarted")
+    for container in state.refused:
+        _log.error("node %s did not renew %s: it refused the time to live", node.capacity.url, container[:12])
+    _measure(book, node, state)
+    for container, request_id in state.extra.items():
+        if not _is_leased(book, container, request_id):
+            _log.warning("node %s has sandbox %s without a lease", node.capacity.url, container[:12])
+            await node.link.ask("/container/destroy", {"container_id": container}, 40.0)
+
+
+def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
+    """Returns whether a sandbox has a lease or is being created for a lease.
+
+    container: a sandbox that exists on the node, but was not in the last renewal.
+    """
+    lease = book.leases.get(request_id.partition(".")[0])
+    if lease is None or lease.attempt_id() != request_id:
+        return False
+    return lease.state == MAKING or lease.container == container
+
+
+def _measure(book: LeaseBook, node: PoolNode, state: HostState) -> None:
+    capacity = node.capacity
+    here = book.placed_leases(capacity.url)
+    capacity.most_places, capacity.most_memory = state.max_containers, state.max_memory_bytes
+    capacity.most_limits = state.max_limits
+    capacity.foreign_places = max(0, state.active_containers - len(here))
+    capacity.foreign_memory = max(0, state.memory_bytes - sum(each.memory for each in here))
+    if state.healthy != capacity.healthy:
+        _log.warning("node %s is %s", capacity.url, "healthy" if state.healthy else "without its engine")
+    capacity.healthy = state.healthy
+    book.pump()
+
+
+def _lose(book: LeaseBook, node: PoolNode) -> None:
+    """Ends the leases of a node that has not responded for `ttl_seconds`.
+
+    Such a node has ended the sandboxes of these leases by itself.
+    """
+    for lease in list(book.leases.values()):
+        if lease.node == node.capacity.url and lease.state == ACTIVE:
+            book.over(lease, f"its host did not answer for {node.silent_seconds():.0f} s")
+
 
 _TICK_SECONDS = 0.25
-_log = logging.getLogger(__name__)
 
 
 class Pool(LeaseBook):
@@ -58,7 +200,7 @@ class Pool(LeaseBook):
                 self.future(lease).set_result(lease)
             elif lease.state == MAKING:
                 lease.ends = time.monotonic() + self.limits.ttl_seconds
-                self.spawn(make(self, lease))
+                self.spawn(create_sandbox(self, lease))
             elif lease.state == ENDING:
                 self.spawn(self.finish_ending(lease))
         self.spawn(self._tend())
@@ -159,7 +301,7 @@ class Pool(LeaseBook):
             self._served[lease.client] = max(self._served.values(), default=0) + 1
             lease.state, lease.node, lease.attempt = MAKING, node.url, lease.attempt + 1
             if self.write(lease):
-                self.spawn(make(self, lease))
+                self.spawn(create_sandbox(self, lease))
             else:
                 self.fail(lease, EngineDown("the pool cannot write down what it lends"))
         for lease_id, error in never.items():

@@ -3,11 +3,19 @@
 Weights are read and written in Hugging Face layout. With several ranks, each process has its own `Learner`,
 which holds its share of the weights and of the optimizer state. `ranked_learner` starts the processes and
 divides the batches.
+
+A model that computes in bfloat16 has a copy of its weights in float32.
+A weight in bfloat16 has 8 significant bits. A step of AdamW at a learning rate of 1e-6 is smaller than half
+of its last bit, so a step on weights in bfloat16 leaves nearly all of them as they were. Therefore the
+optimizer steps on weights in float32, which also collect the gradients. The model computes with copies.
 """
 
 import os
+import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,18 +23,148 @@ import torch
 import torch.distributed
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn import Parameter
 
 from swelab.configs.kinds.rl import Rl
-from swelab.records import Fault, read_json, write_json
+from swelab.records import Fault, InputError, read_json, write_json
 from swelab.rl.batch_shares import Share, TrainingSample, passes, shares
-from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
-from swelab.rl.master_weights import MasterWeights
 from swelab.rl.samples import Sample
 from swelab.rl.scorer import Scorer, check_scores, load_model, pad, padded_values, place
-from swelab.rl.step_sums import Sums
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.step_log import peak_memory
+
+STATE = "learner.pt"
+
+
+def whole(value: Any, everywhere: bool = True) -> Any:
+    """Returns `value` with each sharded tensor gathered from all ranks, also in nested dicts and lists. All
+    ranks must call this. everywhere: if false, this rank gets None instead of the gathered tensors."""
+    if isinstance(value, dict):
+        return {key: whole(each, everywhere) for key, each in value.items()}
+    if isinstance(value, list):
+        return [whole(each, everywhere) for each in value]
+    if not isinstance(value, DTensor):
+        return value
+    full = value.full_tensor()
+    return (full.detach().cpu() if value.ndim else full) if everywhere else None
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Writes the optimizer state, the number of steps and the random state into a checkpoint. Also writes the
+    weights in float32 if the checkpoint's own are not."""
+    torch.save(state, folder / STATE)
+
+
+def read_state(
+    folder: Path, optimizer: torch.optim.Optimizer, device: str, trained: Mapping[str, torch.Tensor]
+) -> dict[str, int]:
+    """Loads a checkpoint's optimizer state, and the weights that it holds in float32 into `trained`. Returns
+    its numbers of steps and batches. If ranks share the weights, each rank loads its share. Raises
+    InputError."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    try:
+        shared = any(isinstance(weight, DTensor) for weight in weights)
+        state = torch.load(folder / STATE, map_location="cpu" if shared else device, weights_only=True)
+        moments = state["optimizer"]["state"]
+        for number, weight in enumerate(weights):
+            if isinstance(weight, DTensor) and number in moments:
+                moments[number] = {name: _share(each, weight) for name, each in moments[number].items()}
+        optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            for name, weight in state.get("weights", {}).items():
+                own = trained[name]
+                own.copy_(_share(weight, own) if isinstance(own, DTensor) else weight)
+        torch.set_rng_state(state["random"].cpu())
+        return {name: int(state[name]) for name in ("steps", "batches") if name != "batches" or name in state}
+    except _UNREADABLE as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        told = f"the optimizer's state {why}; without it training does not go on from this checkpoint"
+        todo = f"remove {folder}: training goes on from the one before it, and samples nothing again"
+        raise InputError(told, folder / STATE, f"the file that this training wrote; {todo}") from None
+
+
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    pickle.UnpicklingError,
+)
+
+
+def _share(value: Any, weight: DTensor) -> Any:
+    """Returns this rank's shard of `value` if it is a tensor with the shape of `weight`. Returns any other
+    value unchanged."""
+    if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
+        return value
+    return distribute_tensor(
+        value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None
+    )
+
+
+class MasterWeights:
+    """The weights of a model in float32, and their copies in bfloat16, with which the model computes."""
+
+    def __init__(self, model: Any):
+        """Turns the model's weights, which are float32, into copies. A backward pass moves the gradients of
+        the copies to `weights`."""
+        self.weights = dict[str, Parameter]()
+        self._copies = dict[str, Parameter](model.named_parameters())
+        for name, copy in self._copies.items():
+            self.weights[name] = Parameter(copy.data)
+            copy.data = copy.data.to(torch.bfloat16)
+            copy.register_post_accumulate_grad_hook(partial(_move_gradient, self.weights[name]))
+
+    @torch.no_grad()
+    def copy(self) -> None:
+        """Copies the weights to the model."""
+        for name, weight in self.weights.items():
+            self._copies[name].copy_(weight)
+
+
+def _move_gradient(weight: Parameter, copy: Tensor) -> None:
+    if copy.grad is not None:
+        gradient = copy.grad.float()
+        weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+        copy.grad = None
+
+
+@dataclass
+class Sums:
+    """The sum and the largest value of each figure over trained tokens."""
+
+    tokens: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, mask: Tensor, **values: Tensor) -> None:
+        """Adds the values at the tokens in `mask`."""
+        self.tokens += int(mask.sum())
+        for name, value in values.items():
+            self.totals[name] = self.totals.get(name, 0.0) + float(value[mask].double().sum())
+
+    def most(self, mask: Tensor, **values: Tensor) -> None:
+        """Keeps the largest of the values at the tokens in `mask`."""
+        for name, value in values.items() if mask.any() else ():
+            self.largest[name] = max(self.largest.get(name, 0.0), float(value[mask].max()))
+
+    def join(self, other: "Sums") -> None:
+        """Adds the figures of `other`."""
+        self.tokens += other.tokens
+        for name, total in other.totals.items():
+            self.totals[name] = self.totals.get(name, 0.0) + total
+        for name, value in other.largest.items():
+            self.largest[name] = max(self.largest.get(name, 0.0), value)
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean per token of each summed figure, and each largest value."""
+        return {name: total / self.tokens for name, total in self.totals.items()} | self.largest
+
 
 __all__ = ["STATE", "Learner", "NotFinite", "TrainingSample", "Trainee"]
 

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from swelab.sandbox import docker_files, reap, sandbox_image
+from swelab.sandbox import reap, sandbox_image
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import become_words, process_limits, refusal, refusal_of
-from swelab.sandbox.docker_container import Lane, pieces
+from swelab.sandbox.docker_container import Worker, check_ending, get_words, pieces, put_words
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import EngineImages, PreparedImage
 from swelab.sandbox.docker_protocol import RequestEnd
@@ -87,10 +87,10 @@ class DockerSandbox(Closing):
             self.close()
             raise
 
-    def _new_lane(self, volumes: dict[str, str], start: str = "") -> Lane:
+    def _new_lane(self, volumes: dict[str, str], start: str = "") -> Worker:
         backend = self._backend
         options = (self._limits, volumes, start, self._forgets)
-        return Lane(backend.engine, self._image, backend.profile, *options)
+        return Worker(backend.engine, self._image, backend.profile, *options)
 
     def _copy(self) -> None:
         answer, said = self._run([_COPY, b"bash"])
@@ -136,13 +136,13 @@ class DockerSandbox(Closing):
 
     def put(self, path: str, data: bytes) -> None:
         """Writes a file; see `protocol.Sandbox.put`."""
-        answer, said = self._run(docker_files.put_words(path), pieces(data))
-        docker_files.check_ending(path, answer.code or bool(answer.limit), said)
+        answer, said = self._run(put_words(path), pieces(data))
+        check_ending(path, answer.code or bool(answer.limit), said)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
         """Reads a regular file; see `protocol.Sandbox.get`."""
-        answer, data = self._run(docker_files.get_words(path, max_bytes), most=max_bytes + _SAID_BYTES)
-        docker_files.check_ending(path, answer.code or bool(answer.limit), data)
+        answer, data = self._run(get_words(path, max_bytes), most=max_bytes + _SAID_BYTES)
+        check_ending(path, answer.code or bool(answer.limit), data)
         if len(data) > max_bytes:
             raise PathRefused(f"{path!r} has more than {max_bytes} bytes")
         return data
@@ -157,7 +157,7 @@ class DockerSandbox(Closing):
         return answer, output.value()
 
     @contextmanager
-    def _lane(self, alone: bool = False) -> Iterator[Lane]:
+    def _lane(self, alone: bool = False) -> Iterator[Worker]:
         """Yields a free container, or a new container if none is free. Raises SandboxLost. alone: use a new
         container, and remove it after the block."""
         with self._state:
@@ -237,7 +237,7 @@ class DockerBackend:
         self._engine = DockerEngine()
         self._process = os.getpid()
         self._images = EngineImages()
-        self._spare: list[Lane] = []
+        self._spare: list[Worker] = []
         self._lock = threading.Lock()
         self.profile = json.dumps(engine_profile())
         reap.reap(self._engine)
@@ -282,7 +282,7 @@ class DockerBackend:
             self._images.forget(image)
             return DockerSandbox(self, self._images.prepare(engine, image), source, limits, forgets)
 
-    def discard(self, lane: Lane) -> None:
+    def discard(self, lane: Worker) -> None:
         """Removes a container. If the engine does not respond now, the container is removed later."""
         try:
             lane.remove()

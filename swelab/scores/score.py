@@ -61,7 +61,7 @@ def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
     runs. counts: (resolved, attempted) of each task.
     """
     attempts = Attempts([pair for pair in counts if pair[1]])
-    return {"sd": round_digits(attempts.luck), "interval": list(attempts.rerun_interval(runs))}
+    return {"sd": round_digits(attempts.run_sd), "interval": list(attempts.rerun_interval(runs))}
 
 
 def count_attempts(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def of_several_runs(verdicts: Verdicts) -> Record:
         ],
         "spread": {
             "sd": round_digits(stdev(rates)),
-            "expected_sd": round_digits(attempts.luck),
+            "expected_sd": round_digits(attempts.run_sd),
             "lowest": min(rates),
             "highest": max(rates),
             "p_value": runs_differ(whole) if whole else None,

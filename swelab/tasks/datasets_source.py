@@ -9,7 +9,7 @@ from typing import Any
 
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
-from swelab.files.hub_commits import newest_commit
+from swelab.files.hf_hub import newest_commit
 from swelab.files.json_streams import RowSelection, Spool
 from swelab.records import InputError, numbered_jsonl
 from swelab.records.task_records import Task

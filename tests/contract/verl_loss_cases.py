@@ -22,7 +22,7 @@ from swelab.configs.kinds.rl import Method, Mismatch, Rl
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.engines import verl_advantages
-from swelab.rl.engines.verl_advantages import Rows, sequence_of, weighing
+from swelab.rl.engines.verl_advantages import Rows, sequence_of, use_row_weights
 from swelab.rl.engines.verl_samples import trained_rows
 from swelab.rl.loop import batch_of
 from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
@@ -119,7 +119,7 @@ def through_verl(given: Batch, method: Method, horizon: int, mask: Tensor | None
         [int(count) for count in given.mask.sum(-1)], [sequence_of(key, method.weigh) for key in given.keys],
         method.aggregation, horizon,
     )  # fmt: skip
-    with weighing(rows):
+    with use_row_weights(rows):
         found = compute_advantage_for_multi_trajectories(
             data, given.keys, verl_advantages.NAME, config=OmegaConf.create({})
         )

@@ -8,7 +8,7 @@ from swelab.agents.agent import loop_of
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.policy import ScriptedPolicy
-from swelab.evaluation.attempt_keys import Keys
+from swelab.evaluation.attempt_run import Keys
 from swelab.evaluation.benchmark_rows import Source
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.witness_store import Witnesses

@@ -54,8 +54,8 @@ class RefusedTurns:
     def __init__(self, warn: Callable[[str], object]) -> None:
         self._warn, self._lock, self._count = warn, threading.Lock(), 0
 
-    def good(self) -> None:
-        """Records that a turn had a command."""
+    def reset(self) -> None:
+        """Sets the count to 0, because a turn had a command. A count that was reported stays."""
         with self._lock:
             self._count = self._count if self._count >= self.MOST else 0
 
@@ -90,8 +90,8 @@ def only_block(text: str) -> str | None:
     return found[1].strip() if found and len(FENCE.findall(text)) == 2 else None
 
 
-class FencedForm:
-    """One command in a fenced block that the scaffold's `action_regex` matches."""
+class RegexForm:
+    """One command in the text, which the scaffold's `action_regex` matches."""
 
     calls = in_text = False
     offered: Record = {}
@@ -116,12 +116,12 @@ class FencedForm:
         except FormatError as error:
             other = self._scaffold.other_fence and not error.messages[0]["extra"]["n_actions"]
             if other and (command := only_block(answer)) is not None:
-                self._refused.good()
+                self._refused.reset()
                 return [{"command": command}]
             further = ", or `other_fence: bash` in it" if only_block(answer) else ""
             self._refused.add_refusal(answer, self._scaffold.action_regex, further)
             raise
-        self._refused.good()
+        self._refused.reset()
         return actions
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
@@ -164,4 +164,4 @@ class CalledForm:
 
 def form_of(scaffold: MiniLoop) -> Form:
     """Returns the format of turns for a scaffold of kind `mini`."""
-    return CalledForm(scaffold) if scaffold.calls else FencedForm(scaffold)
+    return CalledForm(scaffold) if scaffold.calls else RegexForm(scaffold)

@@ -7,9 +7,15 @@ of a rollout's last sequence is not copied to its other sequences.
 
 Some methods of verl's trainers are replaced. The new methods set each sequence's weight and the number of
 optimizer steps of a batch. The new methods also save a checkpoint before the job ends (`verl_deadline`).
+
+Corrects the row weights of a verl batch, so that each sequence has the same weight as in our trainer.
+
+When verl averages over a batch, its divisors differ from ours. verl's means over sequences count every row,
+even padding rows. If a rollout was split into several rows, verl counts it once for each row. verl's losses
+are proportional to the advantages. So a factor on the advantages of a row corrects the row's weight.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,8 +24,44 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from swelab.rl.engines.row_weights import corrections, optimizer_steps
 from swelab.rl.engines.verl_deadline import SavesInTime
+from swelab.rl.token_weights import token_weights
+
+
+def row_factors(
+    trained: Sequence[int],
+    accepted: Sequence[int],
+    sequences: Sequence[Hashable],
+    mode: str,
+    horizon: int = 0,
+) -> list[float]:
+    """Returns the factor for each row's advantages, or 0.0 for rows without trained tokens.
+
+    trained: number of trained tokens of each row. accepted: number of these tokens that verl keeps. verl
+    rejects tokens whose probability differs too much between trainer and engine. sequences, mode, horizon:
+    see `token_weights`. Raises ValueError as `token_weights` does.
+    """
+    ours = token_weights(trained, sequences, mode, horizon)
+    rows, tokens = len(trained), sum(trained)
+    theirs: dict[str, Callable[[int], int]] = {
+        "token-mean": lambda row: tokens,
+        "seq-mean-token-sum": lambda row: rows,
+        "seq-mean-token-sum-norm": lambda row: rows * horizon,
+        "seq-mean-token-mean": lambda row: rows * accepted[row],
+    }
+    divisor = theirs[mode]
+    return [weight * divisor(row) if weight else 0.0 for row, weight in enumerate(ours)]
+
+
+def optimizer_steps(rows: int, each: int, steps: int) -> int:
+    """Returns the number of optimizer steps of a batch: `steps` if it divides rows / each, otherwise rows /
+    each.
+
+    rows: number of rows in the batch, a multiple of `each`. each: number of rows that verl uses for one step.
+    """
+    parts = rows // each
+    return parts if parts % steps else steps
+
 
 NAME = "swelab"
 """The estimator's name in verl (algorithm.adv_estimator)."""
@@ -42,7 +84,7 @@ _BATCH: ContextVar[Rows | None] = ContextVar("_BATCH", default=None)
 
 
 @contextmanager
-def weighing(batch: Rows) -> Iterator[None]:
+def use_row_weights(batch: Rows) -> Iterator[None]:
     """While the block runs, `advantages` corrects the weights of the rows of `batch` (see `row_weights`)."""
     before = _BATCH.set(batch)
     try:
@@ -57,7 +99,7 @@ def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> 
     found = token_level_rewards * response_mask
     if batch := _BATCH.get():
         kept = [int(count) for count in response_mask.sum(-1)]
-        factors = corrections(batch.trained, kept, batch.sequences, batch.mode, batch.horizon)
+        factors = row_factors(batch.trained, kept, batch.sequences, batch.mode, batch.horizon)
         found = found * torch.tensor(factors, dtype=found.dtype, device=found.device)[:, None]
     return found, found
 
@@ -85,7 +127,7 @@ class OurWeights:
         try:
             if not self.teaches:
                 algorithm.rollout_correction = None
-            with weighing(rows):
+            with use_row_weights(rows):
                 return trainer._compute_advantage(batch, metrics)
         finally:
             algorithm.rollout_correction = before

@@ -70,7 +70,7 @@ class Attempts:
         return float(np.mean(resolved * (attempted - resolved) / (attempted * (attempted - 1))))
 
     @property
-    def luck(self) -> float:
+    def run_sd(self) -> float:
         """Standard deviation of one run's rate on these tasks. It comes only from the luck of attempts."""
         return sqrt((self.within or 0.0) / self.tasks)
 
@@ -81,7 +81,7 @@ class Attempts:
         normal with the deviation `luck`: with fixed tasks, attempts are independent (Miller 2024,
         arXiv:2411.00640, section 3). If no task has different attempts, the interval is a point.
         """
-        half = float(ndtri((1 + confidence) / 2)) * self.luck / sqrt(runs)
+        half = float(ndtri((1 + confidence) / 2)) * self.run_sd / sqrt(runs)
         return round_digits(max(0.0, self.rate - half)), round_digits(min(1.0, self.rate + half))
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:

@@ -18,7 +18,7 @@ import msgspec
 from swelab.choices import ROW_STYLES
 from swelab.records import Record
 from swelab.rollouts.trajectory_files import check_utf8, last_steps, parse
-from swelab.sft.rows.parse_compat_text import OWN_LINES
+from swelab.sft.rows.student_parsers import OWN_LINES
 
 LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
 SUBMIT_TURN = (

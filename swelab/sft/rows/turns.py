@@ -14,8 +14,7 @@ from swelab.records import Record
 from swelab.records.attempt_records import Message, Rollout, is_refusal
 from swelab.rollouts.recorded_actions import text_and_commands
 from swelab.sft.rows.failed_turns import failed_turns
-from swelab.sft.rows.parse_compat_text import read_call, read_line
-from swelab.sft.rows.student_parsers import parse_xml
+from swelab.sft.rows.student_parsers import parse_xml, read_call, read_line
 
 
 @dataclass(frozen=True)

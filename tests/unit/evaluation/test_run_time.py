@@ -1,7 +1,7 @@
 """The minutes of an evaluation that was started several times."""
 
 from swelab.evaluation.attempt_folders import AttemptFolders
-from swelab.evaluation.run_time import RunTime
+from swelab.evaluation.evaluation_run import RunTime
 from tests.conftest import make_task
 from tests.unit.evaluation.test_evaluation_run import attempt
 

@@ -11,7 +11,7 @@ import yaml
 from swelab.configs import recipes
 from swelab.configs.json_schemas import schema_of
 from swelab.configs.kinds import RECIPE_KINDS
-from swelab.jobs.param_values import as_value
+from swelab.jobs.snakemake_records import as_value
 from swelab.lineage import KINDS, Wildcards
 from swelab.records import InputError, digest
 from tests.conftest import ROOT

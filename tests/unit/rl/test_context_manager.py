@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swelab.rl.context_manager import TurnWindow, placeholder, select_turns
+from swelab.rl.managed_model import TurnWindow, placeholder, select_turns
 
 
 def line(omitted):

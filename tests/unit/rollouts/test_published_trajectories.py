@@ -18,7 +18,7 @@ from swelab.rollouts.recorded_trajectories import import_recordings, read_record
 from swelab.rollouts.trajectory_files import recordings
 from swelab.sft.rows.compat import compat_row
 from swelab.sft.rows.dataset import kept_text
-from swelab.sft.rows.parse_compat_text import read_call, read_line
+from swelab.sft.rows.student_parsers import read_call, read_line
 from swelab.sft.rows.styles import Style, Unfit, write_conversation
 from tests.unit.recorded_runs import (
     PATCH,

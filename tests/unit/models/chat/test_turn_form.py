@@ -7,14 +7,14 @@ from swelab.agents.agent import loop_of
 from swelab.configs.kinds.scaffold import MiniSwebenchScaffold
 from swelab.evaluation.evaluation_plan import scaffold_of
 from swelab.models.chat.text_model import TextModel
-from swelab.models.chat.turn_form import FencedForm, RefusedTurns
+from swelab.models.chat.turn_form import RefusedTurns, RegexForm
 from swelab.records import InputError
 
 OTHER = "I list the files.\n\n```python\nimport os\n```\n"
 
 
 def form(scaffold, lines):
-    return FencedForm(loop_of(scaffold_of(scaffold)[1]), RefusedTurns(lines.append))
+    return RegexForm(loop_of(scaffold_of(scaffold)[1]), RefusedTurns(lines.append))
 
 
 def refuse(of, content, times):
@@ -79,7 +79,7 @@ def test_the_published_agent_takes_its_own_fence_alone_unless_its_recipe_says_ot
     refuse(form("mini-swebench", lines), BASH, 5)
     assert "or `other_fence: bash` in it" in lines[0] and "the last answer has ```bash" in lines[0]
     given = MiniSwebenchScaffold(agent="mini-swebench", other_fence="bash")
-    assert FencedForm(loop_of(given)).parse(BASH, [], "stop") == [{"command": "ls -la"}]
+    assert RegexForm(loop_of(given)).parse(BASH, [], "stop") == [{"command": "ls -la"}]
     with pytest.raises(InputError, match="other_fence with form: tool"):
         loop_of(given.model_copy(update={"form": "tool"}))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from swelab.rl.engines.verl_advantages import OurWeights, Rows, advantages, sequence_of, weighing
+from swelab.rl.engines.verl_advantages import OurWeights, Rows, advantages, sequence_of, use_row_weights
 
 
 class Trainer:
@@ -70,6 +70,6 @@ def test_what_a_row_is_part_of():
 
 
 def test_weights_end_with_their_block():
-    with pytest.raises(RuntimeError), weighing(Rows([1, 1], ["a", "a"], "seq-mean-token-sum")):
+    with pytest.raises(RuntimeError), use_row_weights(Rows([1, 1], ["a", "a"], "seq-mean-token-sum")):
         raise RuntimeError
     assert advantages(torch.ones(2, 1), torch.ones(2, 1))[0].tolist() == [[1.0]] * 2

@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from swelab.choices import ADVANTAGES
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
-from swelab.rl.engines.row_weights import corrections
-from swelab.rl.engines.verl_advantages import sequence_of
+from swelab.rl.engines.verl_advantages import row_factors, sequence_of
 from swelab.rl.loop import batch_of
 from swelab.rl.method import group_of
 from swelab.rl.rollouts import RolledOut, RolloutRequest
@@ -238,7 +237,7 @@ def test_a_trained_token_counts_as_in_the_embedded_engine_under_every_switch(row
         }
         trained = [sum(row.response_mask) for row in rows.values()] + [0, 0]
         keys = [sequence_of(key, weigh) for key in [*rows, "pad_0_0", "pad_1_0"]]
-        factors = corrections(trained, trained, keys, mode, horizon=7)
+        factors = row_factors(trained, trained, keys, mode, horizon=7)
         theirs = [
             factor / divisor(mode, len(trained), sum(trained), count, 7)
             for factor, count in zip(factors, trained, strict=True)

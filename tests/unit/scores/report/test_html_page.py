@@ -11,11 +11,12 @@ from swelab.agents.debugger.definitions import definitions
 from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.lineage import Wildcards
 from swelab.models.chat.tool_form import ToolForm
-from swelab.records import InputError, read_json
+from swelab.records import InputError, read_json, write_json
 from swelab.records.attempt_records import Grade, Message, Trajectory
+from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embed, render, source_hash
-from swelab.scores.report.report_data import gather
+from swelab.scores.report.report_data import DROPPED, gather
 from swelab.scores.report.trajectories import (
     STEPS,
     TEXT_CHARACTERS,
@@ -292,3 +293,79 @@ def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, ex
     assert title.endswith(f"; {lost} attempts lost to infrastructure")
     first = re.search(r"<p[^>]*>(.*?)</p>", body)[1]
     assert first.startswith(f"{lost} of 96 scored attempts were lost to infrastructure: ")
+
+
+def test_page_says_what_was_found(page, experiment):
+    verified = read_json(experiment / "results/verified_score.json")
+    text = sentences(page)
+    for name, policy in verified["policies"].items():
+        assert f"{100 * policy['resolve_rate']:.1f}%" in text, name
+    assert "A scripted policy resolved" in text and "McNemar exact, two-sided" in text
+    assert "The held-out tasks share no function and no bug with the train tasks." in text
+    assert "24 of 24" in text and "Selecting training rows" in text and "too long" in text
+    assert "length, over 1,024 tokens split" in text and "2 split rows" in text
+    assert verified["benchmark"]["hash"][:12] in text
+    assert "compare_swap" in text and "webcolors" in text
+    assert "Missing when this page was written" not in text
+
+
+def test_page_states_what_validation_kept_and_left_out(page, experiment):
+    text = sentences(page)
+    assert "24 of 27 tasks valid; gold patches resolved 77 of 81 runs (3 each); 1 flaky, 2 broken" in text
+    assert "24 of 24 tasks valid; gold patches resolved 72 of 72 runs (3 each); 0 flaky, 0 broken." in text
+    for subset, entered, left in (
+        ("drill-heldout", 27, 24),
+        ("forge-train", 90, 30),
+        ("drill-train", 30, 30),
+    ):
+        assert f"Validating {subset} {entered} {left} " in text
+    assert "1 flaky: gold patch resolved in some runs only 2 broken: cannot be graded rightly" in text
+    assert "drill-heldout 27 24 1 2 77 of 81" in text and "forge-train 90 30 0 60 90 of 270" in text
+    lock = read_json(experiment / "results/tasks/drill-heldout.lock.json")
+    for row in (*lock["flaky"], *lock["broken"]):
+        assert f"{row['instance_id']} : {visible(row['reason'])}"[:300] in text
+    listed = [
+        row["instance_id"] for row in read_json(experiment / "results/tasks/forge-train.lock.json")["broken"]
+    ]
+    assert [name in text for name in listed] == [True] * DROPPED + [False] * (60 - DROPPED)
+    assert "60 broken in forge-train (the first 50)" in text
+    verified = read_json(experiment / "results/verified_score.json")
+    assert verified["validation"]["broken"] == 2 and verified["others"][0]["validation"]["kept"] == 24
+    hashed = {file["path"] for file in verified["manifest"]["files"]}
+    assert "results/tasks/drill-heldout.lock.json" in hashed
+
+
+def test_page_without_training_records_and_without_pairs(experiment):
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
+    test = dict(evidence.verified["comparison"])
+    test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
+    test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}
+    evidence.verified["comparison"] = Comparison.of(test)
+    evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
+    evidence.lengths, evidence.manifests = [], {}
+    text = render(evidence)
+    assert "so there is no comparison" in text and "no finite value among 1 steps" in text
+    assert "not recorded" in text and ">n/a<" in text
+
+
+def test_page_without_locks_says_so(experiment, tmp_path):
+    shutil.copytree(experiment, tmp_path / "copy")
+    root = tmp_path / "copy"
+    at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
+    rows = read_json(at.path("tasks", subset="drill-heldout"))
+    rows[0]["test_cmd"] = "true"
+    write_json(at.path("tasks", subset="drill-heldout"), rows)
+    with pytest.raises(InputError, match="is not the task that was validated"):
+        gather(at, root / "results/verified_score.json", 2, 0)
+    for lock in (root / "results/tasks").glob("*.lock.json"):
+        lock.unlink()
+    verified = read_json(root / "results/verified_score.json")
+    verified["manifest"]["missing"] = ["results/gone.json"]
+    write_json(root / "results/verified_score.json", verified)
+    evidence = gather(at, root / "results/verified_score.json", 2, 0)
+    text = sentences(render(evidence))
+    assert "Missing when this page was written: results/gone.json" in text
+    assert text.count("The tasks were not validated: they have no lock.") == 2
+    assert "drill-train not validated" in text and "Validating" not in text
+    assert at.path("lock", subset="forge-train") in evidence.missing

@@ -39,3 +39,8 @@ def test_tasks_that_were_gained_come_first_and_text_is_escaped():
     assert page.index("<code>b</code>") < page.index("<code>a</code>")
     assert "&lt;b&gt;ls&lt;/b&gt;" in page and "<b>ls" not in page and "the prompt" not in page
     assert "At the start" in page and "After 9 steps" in page
+
+
+def test_an_end_that_a_step_did_not_have_is_drawn_as_none():
+    page = section({"demo": RlTraining(STEPS)})
+    assert "How attempts ended" in page and ": 0 to 0.1" in page

@@ -228,11 +228,13 @@ def test_holm():
 
 def test_the_interval_from_run_to_run_holds_the_tasks_fixed():
     sure = Attempts([(4, 4)] * 30 + [(0, 4)] * 30)
-    assert sure.luck == 0 and sure.rerun_interval(4) == (0.5, 0.5)
+    assert sure.run_sd == 0 and sure.rerun_interval(4) == (0.5, 0.5)
     open_ = Attempts([(2, 4)] * 60)
-    assert open_.luck == pytest.approx((1 / 3 / 60) ** 0.5)
+    assert open_.run_sd == pytest.approx((1 / 3 / 60) ** 0.5)
     low, high = open_.rerun_interval(4)
-    assert (low + high) / 2 == pytest.approx(0.5) and high - low == pytest.approx(1.96 * open_.luck, rel=1e-3)
+    assert (low + high) / 2 == pytest.approx(0.5) and high - low == pytest.approx(
+        1.96 * open_.run_sd, rel=1e-3
+    )
     assert open_.rerun_interval(16)[1] < high
     assert Attempts([(1, 1), (0, 1)]).rerun_interval(1) == (0.5, 0.5), "one run says nothing of its luck"
 
