@@ -75,6 +75,7 @@ REASONS = {
     "empty_patch": "the attempt changed nothing",
     "flaky": "the right repair is not judged as resolved each time",
     "function_full": "the function has as many tasks as the recipe allows",
+    "function_too_long": "the function has more lines than the recipe allows",
     "survived": "no test notices the bug",
     "too_long": "more tokens than the recipe allows",
     "unresolved": "the tests do not pass",

@@ -33,6 +33,9 @@ class ForgeSubset(Recipe):
     seed: Seed = 0
     max_per_function: int = Field(2, ge=1, description="maximum number of tasks per function")
     max_fail_to_pass: int = Field(10, ge=1, description="maximum number of tests that a bug may break")
+    max_function_lines: int = Field(
+        0, ge=0, description="maximum number of lines of a function that gets bugs; 0 for no bound"
+    )
     operators: Distinct[str] = Field([], description="mutation operators; all if empty")
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from swelab.files import python_syntax
 from swelab.tasks.forge.operators import OPERATORS
-from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
+from swelab.tasks.forge.source import Edit, Function, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
@@ -24,13 +24,15 @@ CONTEXT = 3
 class Candidate:
     """One possible bug.
 
-    function: "path::Qual.name" of the outermost function. line: line number of its `def`. before, after: the
+    function: "path::Qual.name" of the outermost function. line: line number of its `def`. lines: number of
+    its lines, decorators excluded. before, after: the
     changed lines. patch: a git patch that introduces the bug.
     """
 
     path: str
     function: str
     line: int
+    lines: int
     op: str
     edits: tuple[Edit, ...]
     before: tuple[str, ...]
@@ -64,7 +66,7 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
                 for edits in OPERATORS[op](source, node):
                     if edits not in seen and not _at_open_end(source, edits):
                         seen.add(edits)
-                        yield _candidate(source, f"{source.path}::{name}", function.lineno, op, edits)
+                        yield _candidate(source, name, function, op, edits)
 
 
 def seeded_order(
@@ -109,7 +111,7 @@ def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
     )
 
 
-def _candidate(source: Source, function: str, line: int, op: str, edits: tuple[Edit, ...]) -> Candidate:
+def _candidate(source: Source, name: str, function: Function, op: str, edits: tuple[Edit, ...]) -> Candidate:
     first = source.line_of(min(edit.start for edit in edits))
     last = source.line_of(max(max(edit.end - 1, edit.start) for edit in edits))
     low, high = max(first - CONTEXT, 0), min(last + 1 + CONTEXT, len(source.starts) - 1)
@@ -121,7 +123,19 @@ def _candidate(source: Source, function: str, line: int, op: str, edits: tuple[E
     patch = _header(source.path) + "".join(_shift(line, low) for line in hunk)
     before = tuple(text[1:].strip() for text in hunk if text.startswith("-"))
     after = tuple(text[1:].strip() for text in hunk if text.startswith("+"))
-    return Candidate(source.path, function, line, op, edits, before, after, patch, bug_hash(patch))
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    return Candidate(
+        source.path,
+        f"{source.path}::{name}",
+        function.lineno,
+        lines,
+        op,
+        edits,
+        before,
+        after,
+        patch,
+        bug_hash(patch),
+    )
 
 
 def _lines(data: bytes) -> list[str]:

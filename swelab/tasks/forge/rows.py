@@ -93,7 +93,11 @@ def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[C
     found, ambiguous = seeded_order(repo.sources.values(), operators, recipe.seed)
     if ambiguous:
         drops["same_bug_in_two_functions"] += ambiguous
-    return [c for c in found if side_of(repo.name, c.function, recipe.heldout_share) == recipe.side]
+    mine = [c for c in found if side_of(repo.name, c.function, recipe.heldout_share) == recipe.side]
+    short = [c for c in mine if c.lines <= (recipe.max_function_lines or c.lines)]
+    if len(short) < len(mine):
+        drops["function_too_long"] += len(mine) - len(short)
+    return short
 
 
 def _take_turns(

@@ -262,6 +262,14 @@ def test_a_journal_cut_by_a_kill_is_gone_on_with(warm, whole):
     assert 2 <= warm.backend.started <= 4
 
 
+def test_long_functions_get_no_bugs(warm):
+    tasks, drops = warm(100, max_function_lines=5)
+    assert {task["function"] for task in tasks} == set()
+    assert drops["function_too_long"] > 0
+    tasks, _ = warm(100, max_function_lines=6)
+    assert {task["function"] for task in tasks} == {"sums.py::clip", "sums.py::spin"}
+
+
 def test_the_sides_share_no_function(warm):
     share = next(
         n / 20
