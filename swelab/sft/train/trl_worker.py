@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from torch.nn import functional
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
@@ -29,6 +30,7 @@ from swelab.records import Record, read_json, write_json
 from swelab.sft.train.planned_batches import InOrder, PlannedPasses, planned_passes, trl_batch
 from swelab.sft.train.schedule import trl_schedule
 from swelab.sft.train.step_log import StepLog
+from swelab.sft.train.token_rows import IGNORED
 from swelab.sft.train.trl_bridge import TrlRun
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -55,6 +57,25 @@ class PlannedTrainer(SFTTrainer):
     """An SFTTrainer that makes the forward passes of a plan."""
 
     passes: PlannedPasses
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Returns a forward pass's share of the step's mean loss.
+
+        Logits are computed only of the tokens that have a loss, and TRL's statistics of logits, which nobody
+        reads, are not. A model that is spread over ranks or compiled runs as a whole, with all logits.
+        """
+        if self.passes.plan.ranks > 1 or self.args.torch_compile or return_outputs:
+            whole: Any = super()
+            return whole.compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        labels = inputs.pop("labels")[:, 1:]
+        trained = labels != IGNORED
+        with self.accelerator.autocast():
+            hidden = model.model(**inputs, use_cache=False).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden[trained])
+        loss = functional.cross_entropy(logits.float(), labels[trained], reduction="sum")
+        return loss / num_items_in_batch
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the plan's forward passes unchanged, because each rank already has its own passes."""
