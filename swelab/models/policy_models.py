@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.configs.kinds.policy import CheckpointPolicy, Policy
+from swelab.configs.kinds.policy import CheckpointPolicy, Policy, ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.files.weights import manifest_digest
 from swelab.lineage import weights_paths
@@ -15,6 +15,7 @@ from swelab.models.chat.hosted import HostedModel
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.chat.scripted import ScriptedModel, read_repairs, with_repair
 from swelab.models.chat.scripted_debugging import ScriptedDebugger
+from swelab.models.chat.scripted_functions import FunctionScript
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
 from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
@@ -106,7 +107,7 @@ def open_policy(
     model's calls. Raises InputError, ServingError, BudgetSpent.
     """
     if policy.kind == "scripted":
-        repairs, script = read_repairs(policy), ScriptedDebugger if scaffold.debugger else ScriptedModel
+        repairs, script = read_repairs(policy), _script(policy, scaffold)
         yield lambda task: script(with_repair(task, repairs), policy, scaffold)
     elif policy.kind == "hosted":
         with open_service(policy, name, scaffold, paid.ledger) as service:
@@ -149,3 +150,12 @@ def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[En
         ) as served:
             lent = open_engine(engine).adapter_model(name, ADAPTER)
             yield replace(served, model=lent) if adapter else served
+
+
+def _script(
+    policy: ScriptedPolicy, scaffold: MiniLoop
+) -> type[ScriptedDebugger | FunctionScript | ScriptedModel]:
+    """Returns the class of a scripted policy's model."""
+    if scaffold.debugger:
+        return ScriptedDebugger
+    return FunctionScript if policy.edits == "function" else ScriptedModel

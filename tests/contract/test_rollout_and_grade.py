@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from swelab.agents.agent import loop_of
+from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD as SCAFFOLD_KIND
 from swelab.configs.kinds import scaffold
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
@@ -13,6 +16,7 @@ from swelab.grading.harness.grade import grade
 from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
+from swelab.models.chat.scripted_functions import FunctionScript
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.records.report_records import Report
@@ -103,6 +107,44 @@ def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, 
     row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, policy, SCAFFOLD))
     assert row["outcome"] == "submitted"
     assert grade(task, row["model_patch"], store, backend, Limits())["status"] == status
+
+
+WRITER = recipes.load_named(SCAFFOLD_KIND, "functions")
+
+
+@pytest.mark.parametrize("errs, looks", [(0.0, 1), (1.0, 2)])
+def test_a_script_that_writes_functions_looks_again_after_a_wrong_one(
+    task, store, backend, tmp_path, errs, looks
+):
+    policy = POLICY.model_copy(update={"edits": "function", "wrong_edit": errs})
+    task |= {"hint": {"line": 1}}
+    loop = loop_of(WRITER)
+    row = attempt_task(task, lambda t: FunctionScript(t, policy, loop), store, backend, loop, tmp_path)
+    said = [m["extra"]["actions"][0]["command"] for m in row["messages"] if m["role"] == "assistant"]
+    assert [command.split()[0] for command in said] == ["show", "edit", "python"] * looks + ["echo"]
+    assert said[0] == "show calc/core.py add"
+    assert said[-3] == "edit calc/core.py add <<'END'\ndef add(a, b):\n    return a + b\nEND"
+    seen = [m["content"] for m in row["messages"] if m["role"] == "user"]
+    assert seen[1] == "exit 0\ndef add(a, b):\n    return a - b\n"
+    assert [text.startswith("exit 1") for text in seen[3::3]] == [True] * (looks - 1) + [False]
+    assert grade(task, row["model_patch"], store, backend, Limits())["status"] == "resolved"
+
+
+def test_commands_of_the_scaffold_say_what_they_cannot_do(task, store, backend, tmp_path):
+    turns = [
+        "show calc/core.py none",
+        "edit calc/core.py add <<'END'\ndef add(a, b)\n    return 1\nEND",
+        "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+    ]
+    loop = loop_of(WRITER)
+    speaker = Speaker(task, map(block, turns))
+    row = attempt_task(task, lambda t: speaker, store, backend, loop, tmp_path)
+    seen = [m["content"] for m in row["messages"] if m["role"] == "user"]
+    assert seen[1:] == [
+        "exit 1\nno function none in calc/core.py\n",
+        "exit 1\nnot changed: expected ':', line 1 of the function\n",
+    ]
+    assert row["model_patch"] == ""
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,12 @@ class ScriptedPolicy(Recipe):
     seed: int = Field(0, description="seed that selects the failures")
     wrong_edit: float = Field(0.0, ge=0, le=1, description="share of tasks with a wrong edit")
     give_up: float = Field(0.0, ge=0, le=1, description="share of tasks without an edit")
+    edits: Literal["line", "function"] = Field(
+        "line",
+        description="what an edit of the agent mini replaces: the wrong lines; or the whole function, with "
+        "the scaffold's commands `show` and `edit`, looking at no more than the issue names, and looking "
+        "again after a wrong edit",
+    )
     repairs: OrAbsent[str] = Field(
         None,
         min_length=1,

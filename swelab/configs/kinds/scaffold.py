@@ -49,6 +49,10 @@ class _Loop(Recipe):
     submit_marker: str = Field(
         "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", description="first line of output that ends the rollout"
     )
+    prelude: OrAbsent[str] = Field(
+        None,
+        description="shell lines that run before every command, such as functions that commands may call",
+    )
     max_observation_chars: int = Field(
         10000,
         ge=100,
@@ -80,7 +84,6 @@ class MiniLoop(_Loop):
     wall_seconds: int = Field(1800, ge=0, description="wall time of a rollout, in seconds; 0 for no limit")
     calls: OrAbsent[Literal["bash"]] = Field(None, description="name of the tool whose calls are the actions")
     environment: OrAbsent[dict[str, str]] = Field(None, description="environment variables of every command")
-    prelude: OrAbsent[str] = Field(None, description="shell line that runs before every command")
     submission: OrAbsent[Literal["printed"]] = Field(
         None,
         description="whether the patch is the output of the submitting command, and not the diff of the "

@@ -145,6 +145,14 @@ def _mutations(edit: Edit) -> Iterator[str]:
             yield changed
 
 
+def test_command(task: Task) -> str:
+    """Returns the command that runs the first failing test's file, with the settings of the task's own test
+    command."""
+    settings = _SETTINGS.findall(task.test_cmd)[0]
+    quiet = "" if task.source == "drill" else QUIET
+    return f"{settings}{TEST}{quiet} {task.FAIL_TO_PASS[0].partition('::')[0]}"
+
+
 def quote(text: str) -> str:
     """Quotes `text` for a shell, with single quotes."""
     return "'" + text.replace("'", "'\\''") + "'"
@@ -203,7 +211,7 @@ class ScriptedModel(TextModel):
                 return submit
             return wrong_command(edit) if self.errs else gold_command(self.task)
         if turn == 2:
-            return self._test()
+            return test_command(self.task)
         return submit
 
     def _look(self, edit: Edit) -> str:
@@ -216,10 +224,3 @@ class ScriptedModel(TextModel):
         start = hint.get("line", edit.number)
         below = max(2, edit.number + len(edit.before) - 1 - start)
         return f"grep -n -A{below} 'def {name}' {edit.path}"
-
-    def _test(self) -> str:
-        """Returns the command that runs the first failing test's file, with the settings of the task's own
-        test command."""
-        settings = _SETTINGS.findall(self.task.test_cmd)[0]
-        quiet = "" if self.task.source == "drill" else QUIET
-        return f"{settings}{TEST}{quiet} {self.task.FAIL_TO_PASS[0].partition('::')[0]}"
