@@ -15,7 +15,7 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.harness.grade import grade
 from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
-from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
+from swelab.models.chat.scripted import ScriptedModel, edit_command, failing_test_command, gold_edit
 from swelab.models.chat.scripted_functions import FunctionScript
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
 from swelab.records.attempt_records import Grade, Trajectory
@@ -341,3 +341,9 @@ def test_an_unsafe_repository_archive_is_refused(task, tmp_path, name, entry_typ
     with pytest.raises(InputError, match="unsafe entry"):
         RepoStore(tmp_path, tmp_path / "cache").clean_tree(task)
     assert not (tmp_path / "out").exists() and not list((tmp_path / "cache").iterdir())
+
+
+def test_the_script_s_test_run_has_the_settings_of_the_task_s_own_command(task):
+    task |= {"test_cmd": "LANG=C python -m pytest -o pythonpath=src -rA --tb=no tests"}
+    expected = "LANG=C python -m pytest -qq -o pythonpath=src --tb=no -p no:cacheprovider tests/test_core.py"
+    assert failing_test_command(task) == expected

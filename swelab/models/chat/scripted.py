@@ -37,7 +37,8 @@ WRONG = {
     "and": "or",
     "or": "and",
 }
-_SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )*")
+_VARIABLES = re.compile(r"^(?:[A-Z_]+=\S+ )*")
+_SETTINGS = re.compile(r" -o \S+")
 _TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
 
 
@@ -145,12 +146,12 @@ def _mutations(edit: Edit) -> Iterator[str]:
             yield changed
 
 
-def test_command(task: Task) -> str:
-    """Returns the command that runs the first failing test's file, with the settings of the task's own test
-    command."""
-    settings = _SETTINGS.findall(task.test_cmd)[0]
+def failing_test_command(task: Task) -> str:
+    """Returns the command that runs the first failing test's file, with the variables and `-o` settings of
+    the task's own test command."""
+    variables, settings = _VARIABLES.findall(task.test_cmd)[0], "".join(_SETTINGS.findall(task.test_cmd))
     quiet = "" if task.source == "drill" else QUIET
-    return f"{settings}{TEST}{quiet} {task.FAIL_TO_PASS[0].partition('::')[0]}"
+    return f"{variables}{TEST}{settings}{quiet} {task.FAIL_TO_PASS[0].partition('::')[0]}"
 
 
 def quote(text: str) -> str:
@@ -211,7 +212,7 @@ class ScriptedModel(TextModel):
                 return submit
             return wrong_command(edit) if self.errs else gold_command(self.task)
         if turn == 2:
-            return test_command(self.task)
+            return failing_test_command(self.task)
         return submit
 
     def _look(self, edit: Edit) -> str:

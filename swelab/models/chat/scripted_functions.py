@@ -8,7 +8,7 @@ share it gives up.
 
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models.chat.scripted import failures, gold_edit, test_command, wrong_lines
+from swelab.models.chat.scripted import failing_test_command, failures, gold_edit, wrong_lines
 from swelab.models.chat.text_model import TextModel
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
@@ -53,7 +53,7 @@ class FunctionScript(TextModel):
         for text in edits:
             plan += [
                 f"edit {self.path} {self.function} <<'{END}'\n{text}\n{END}",
-                test_command(self.task),
+                failing_test_command(self.task),
                 show,
             ]
         plan = plan[:-1] if edits else plan
