@@ -20,6 +20,9 @@ from swelab.sft.rows.lengths import RenderedMessage, is_trained
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 _GENERATION = re.compile(r"\{%-?\s*generation\b")
 _THOUGHTS = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
+MARKS_VERSION = 2
+"""Version of the rule by which a template's marks decide which tokens have a loss. Version 1 trained whole
+turns. A checkpoint of another version is trained again."""
 
 
 class ChatTemplate:

@@ -11,6 +11,7 @@ from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
 from swelab.jobs.child_process import ChildProcess, fault_line, torch_environment
 from swelab.records import Fault, digest, sha256_file, write_json
+from swelab.sft.rows import chat_template
 from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import ranks_of, recipe_of
 from swelab.sft.train.run_plan import RunPlan
@@ -74,11 +75,13 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
 
 def training_key(base: Path, dataset: Path, recipe: Sft) -> str:
     """Returns a hash of all that affects a training: trainer, settings, number of processes, dataset, and the
-    base with its tokenizer and chat template."""
+    base with its tokenizer and chat template. If the template marks what the model generates, also the
+    version of the rule that reads the marks."""
     settings = [recipe.trainer, recipe_of(recipe), ranks_of(recipe).total, recipe.train.plain()]
     texts = [path for path in sorted(base.iterdir()) if path.suffix in TEXTS and path.is_file()]
     files = {path.name: sha256_file(path) for path in (*weight_files(base), *texts)}
-    return digest([*settings, sha256_file(dataset), files])
+    marks = [chat_template.MARKS_VERSION] if chat_template.is_marked(base) else []
+    return digest([*settings, sha256_file(dataset), files, *marks])
 
 
 def prepare(work: Path, key: str, final: Path) -> bool:

@@ -12,6 +12,7 @@ from torchtune.config import instantiate
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, read_json, write_json, write_jsonl
+from swelab.sft.rows import chat_template
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train import base_reading
 from swelab.sft.train.base_reading import ParityError, compare_rows
@@ -229,6 +230,19 @@ def test_another_base_is_another_training(base, dataset, name):
     with open(base / name, "ab") as stream:
         stream.write(b" ")
     assert training_key(base, dataset, recipe) != before
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_another_reading_of_marks_is_another_training_only_of_a_base_with_marks(
+    base, dataset, monkeypatch, marked
+):
+    body = "{% generation %}{{ m.content }}{% endgeneration %}" if marked else "{{ m.content }}"
+    turn = "<|im_start|>{{ m.role }}\n" + body + "<|im_end|>\n"
+    (base / "chat_template.jinja").write_text("{% for m in messages %}" + turn + "{% endfor %}")
+    recipe = recipes.complete(SFT, {"base": "toy", "selection": {}, "train": {}}, "r")
+    before = training_key(base, dataset, recipe)
+    monkeypatch.setattr(chat_template, "MARKS_VERSION", chat_template.MARKS_VERSION + 1)
+    assert (training_key(base, dataset, recipe) != before) == marked
 
 
 def test_a_finished_training_is_found_by_its_key(base, tmp_path):
