@@ -173,11 +173,13 @@ def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "re
     grade = next((grades[key] for key in keys if key in grades), None)
     if grade is None:
         return "not_graded"
-    if not grade.resolved:
-        return grade.status if grade.status != GradeEnd.RESOLVED else GradeEnd.UNRESOLVED
     patch = hashlib.sha256(encode_patch(trajectory.model_patch)).hexdigest()
     if grade.patch_sha256 not in (patch, None):
         return "grade_of_another_patch"
+    if grade.status != GradeEnd.RESOLVED:
+        return grade.status
+    if not grade.resolved:
+        return GradeEnd.UNRESOLVED
     return grade.evidence if evidence not in ("resolved", grade.evidence) else ""
 
 

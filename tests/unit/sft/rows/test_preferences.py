@@ -161,3 +161,23 @@ def test_a_recipe_starts_from_a_model_or_from_anothers_checkpoint(tmp_path):
         (tmp_path / "sft" / f"{name}.yaml").write_text(json.dumps({"base": f"sft:{below}"}))
     with pytest.raises(InputError, match="starts from itself"):
         lineage("a", tmp_path)
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+@pytest.mark.parametrize("changes", [{"status": "suspect"}, {"status": "tampered"}, {"doubt": "it forges"}])
+def test_a_forgery_is_no_side_of_a_pair_whatever_its_grade_says_beside(base, tmp_path, changes, resolved):
+    rows, grades = runs(1, 1)
+    for number, other in enumerate(["no_resolved_one_to_pair_with", "no_unresolved_one_to_pair_with"]):
+        forged = list(grades)
+        forged[number] = grades[number] | {**changes, "resolved": resolved}
+        found, facts = build(base, rows, forged, tmp_path)
+        assert found == [] and facts["dropped"] == {other: 1, changes.get("status", "suspect"): 1}
+
+
+def test_a_grade_of_another_patch_is_no_side_of_a_pair(base, tmp_path):
+    rows, grades = runs(1, 1)
+    for number, other in enumerate(["no_resolved_one_to_pair_with", "no_unresolved_one_to_pair_with"]):
+        others = list(grades)
+        others[number] = grades[number] | {"patch_sha256": "0" * 64}
+        found, facts = build(base, rows, others, tmp_path)
+        assert found == [] and facts["dropped"] == {other: 1, "grade_of_another_patch": 1}
