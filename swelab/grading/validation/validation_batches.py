@@ -93,10 +93,11 @@ def _tail(command: list[str], task: Task) -> int:
 
 
 def merge_commands(commands: list[str]) -> str:
-    """Returns one command for several commands that are equal or differ only in their last words."""
+    """Returns one command for several commands that are equal or differ only in their last words: the first
+    command as it is written, and the words that only others have."""
     words = [shlex.split(command) for command in commands]
     same = 0
     while all(len(each) > same and each[same] == words[0][same] for each in words):
         same += 1
-    rest = list(dict.fromkeys(word for each in words for word in each[same:]))
-    return commands[0] if not rest else shlex.join([*words[0][:same], *rest])
+    others = dict.fromkeys(word for each in words[1:] for word in each[same:] if word not in words[0][same:])
+    return f"{commands[0]} {shlex.join(others)}" if others else commands[0]
