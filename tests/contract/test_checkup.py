@@ -1,11 +1,9 @@
 """The doctor without a cluster: each missing thing is one line with its remedy, and the exit code is 1."""
 
-import http.server
 import os
 import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 import yaml
@@ -22,7 +20,6 @@ policies: [base, mine]
 benchmarks: [drill-heldout]
 compare: [base, mine]
 """
-HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_base: %s\napi_key_env: [SOME_KEY, OTHER_KEY]\n"
 
 
 @pytest.fixture(scope="module")
@@ -85,22 +82,6 @@ def test_what_is_missing_is_one_line_with_what_to_do(doctor, changes, words):
     code, fixes, text = doctor(**changes)
     assert code == 1 and any(all(word in fix for word in words) for fix in fixes), text
     assert text.splitlines()[-1].startswith(f"error: {len(fixes)} to fix")
-
-
-def test_keys_are_named_and_never_shown_and_a_dead_service_is_found(doctor):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    env = {"SOME_KEY": "do-not-show-me", "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
-    code, fixes, text = doctor(policy=HOSTED % url, env=env)
-    assert code == 1 and fixes == ["policy mine: its token is missing; export OTHER_KEY=..."], text
-    assert "policy mine: SOME_KEY is set" in text and "do-not-show-me" not in text
-    assert f"policy mine: {url} answers" in text  # the doctor does not know this path, but the path exists
-    server.shutdown()
-    server.server_close()
-    code, fixes, text = doctor(policy=HOSTED % url, env=env | {"OTHER_KEY": "x"})
-    assert code == 1 and len(fixes) == 1, text
-    assert f"{url} does not answer" in fixes[0] and "configs/policies/mine.yaml" in fixes[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

@@ -11,8 +11,8 @@ from swelab.agents.agent import open_agent
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.server import Endpoint
 from swelab.models.token_turn import TokenTurn
-from swelab.records import InputError, read_json, write_json
-from swelab.records.training_records import RowMessage, SftRow, Tool
+from swelab.records import read_json, write_json
+from swelab.records.training_records import RowMessage, SftRow
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
 from swelab.sft.rows.chat_template import PlainRows, template_message
@@ -132,21 +132,3 @@ def test_rows_rl_and_evaluation_hold_the_same_tokens(calls, checkpoint, place_of
     assert trained[: len(whole)] == whole
     first = tokenizer.decode(engine.prompts[0])
     assert all(name in first for name in loop.debugger.tools)
-
-
-def test_a_template_without_tools_is_refused(tmp_path):
-    offered = open_agent("debugger").form(recipe()).offered["tools"]
-    with pytest.raises(InputError, match="the chat template leaves the tools out"):
-        TokenTemplate.of(make_checkpoint(tmp_path / "toy"), offered)
-    assert TokenTemplate.of(tmp_path / "toy") and Tool.of(offered[0]).function.name == "pdb"
-
-
-def test_short_definitions_take_a_few_hundred_tokens(checkpoint):
-    template, sizes = TokenTemplate.of(checkpoint), {}
-    for kind in ("full", "short"):
-        tools = open_agent("debugger").form(recipe(tool_descriptions=kind)).offered["tools"]
-        opened = template.offering(tools, None).opening([{"role": "user", "content": "x"}])
-        sizes[kind] = len(opened) - len(template.opening([{"role": "user", "content": "x"}]))
-        names = [list(tool["function"]["parameters"]["properties"]) for tool in tools]
-        assert names[0] == ["command", "runner", "file"]
-    print(sizes)

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import make_clone
 
@@ -130,13 +129,6 @@ def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count,
         assert code == 1 and any(fix in line for line in fixes), text
 
 
-def test_a_faulty_file_is_refused_before_anything_is_asked(examine, tmp_path):
-    code, fixes, text = examine(site={"networkk": True})
-    assert code == 2 and not fixes and "unknown key site.networkk (did you mean 'network'?)" in text
-    code, fixes, text = examine(env={"SLURM_CONF": str(tmp_path / "none")})
-    assert code == 2 and not fixes and "SLURM_CONF is" in text
-
-
 def test_a_job_knows_how_long_it_has_left(cluster):
     asked = [
         sys.executable,
@@ -146,12 +138,3 @@ def test_a_job_knows_how_long_it_has_left(cluster):
     for limit, least, most in (("2", 90, 120), ("1-00:00:00", 86_300, 86_400)):
         left = float(cluster.ask("srun", "--quiet", f"--time={limit}", f"--chdir={ROOT}", *asked))
         assert least < left <= most
-
-
-def test_a_node_that_does_not_see_the_clone_is_found_out(examine, cluster, clone):
-    for node in ("c1", "c2"):
-        cluster.kill_node(node)
-        cluster.start_node(node, first=f"mount -t tmpfs none {clone}/results")
-    assert until(lambda: {cluster.states()[node] for node in ("c1", "c2")} == {"idle"}, 20)
-    code, fixes, text = examine()
-    assert code == 1 and any("it does not see" in fix and "shared file system" in fix for fix in fixes), text

@@ -221,11 +221,6 @@ def test_messages_may_hold_what_clients_leave_in_them_and_engines_see_none_of_it
     ]
 
 
-def test_the_models_are_told_by_name_alone(front):
-    answer = CLIENT.get(f"{front.url}/v1/models", headers=SHOWN).json()
-    assert [each["id"] for each in answer["data"]] == ["toy", "toy:tuned"] and not front.seen()
-
-
 @pytest.mark.full
 def test_a_stream_comes_piece_by_piece(front):
     for engine in front.engines:
@@ -306,19 +301,6 @@ def test_an_engine_that_is_not_said_to_be_up_is_asked_nothing(front):
         assert until(lambda: front.ask().status_code == 503)
     finally:
         front.gate.set_up([True, True])
-
-
-@pytest.mark.full
-def test_health_is_that_of_what_generates(front):
-    for engine in front.engines:
-        engine.sound = False
-    health = lambda: CLIENT.get(f"{front.url}/health", headers=SHOWN)  # noqa: E731
-    assert until(lambda: health().status_code == 503) and health().json() == {
-        "servers": 2,
-        "generating": 0,
-    }
-    front.engines[1].sound = True
-    assert until(lambda: health().status_code == 200) and health().json()["generating"] == 1
 
 
 def test_a_conversation_stays_where_its_beginning_is_cached(front):

@@ -47,13 +47,6 @@ def graded(tasks, patch, repos_dir, tmp_path, **options):
     )
 
 
-@pytest.mark.full
-def test_a_test_that_never_ends(task, store, place):
-    verdict = grade(task | {"test_cmd": f"{SUITE}; sleep 600", "test_timeout": 3}, gold_patch(store, task),
-                    store, place, Limits())  # fmt: skip
-    assert verdict["status"] == "timeout" and verdict["seconds"] < 30
-
-
 def test_a_test_that_eats_all_memory(task, store, place):
     eat = """python -c 'x = []
 while True: x.append(bytearray(1 << 24))'"""
@@ -126,25 +119,6 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     assert [row["status"] for row in rows] == ["infra_error"] and "outside" in rows[0]["reason"]
     quick = named(task, 1, test_cmd=SUITE)
     assert graded(quick, gold_patch(store, task), repos_dir, tmp_path)[0]["status"] == "resolved"
-
-
-@pytest.mark.full
-def test_an_instance_whose_sandbox_was_ended_once_is_graded(
-    task, repos_dir, store, tmp_path, place, monkeypatch
-):
-    nap = f"2.{token().replace('.', '')}"
-    witness, rows = Witness(place), []
-    monkeypatch.setattr("swelab.grading.grading_stage.open_backend", lambda: witness)
-    monkeypatch.setattr("swelab.jobs.thread_pool.RETRY_SECONDS", (0.1,))
-    slow = named(task, 1, test_cmd=f"sleep {nap}; {SUITE}")
-    runner = threading.Thread(
-        target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))
-    )
-    runner.start()
-    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)))
-    place.murder(witness.made[0], nap)
-    runner.join(PATIENCE)
-    assert [row["status"] for row in rows] == ["resolved"] and len(witness.made) == 2
 
 
 class Starved:
@@ -224,13 +198,6 @@ def test_patches_that_take_inodes_leave_others_their_verdicts(task, repos_dir, s
         found
     )
     assert list(found.values()) == ["resolved"] * 12
-
-
-@pytest.mark.full
-def test_a_patch_with_more_code_than_can_be_read_is_unresolved(task, store, place, tmp_path):
-    patch = blown_up(task, store, tmp_path / "tree", "zeros.py", 80 << 20)
-    verdict = grade(task, patch, store, place, Limits())
-    assert verdict["status"] == "unresolved" and "too much to be read" in verdict["reason"], verdict
 
 
 @pytest.mark.full

@@ -19,7 +19,6 @@ from swelab.tasks.patch_application import git
 from tests.at_hand import HARBOR, needs_harbor
 from tests.conftest import make_repos, make_task, run_python
 from tests.contract.real_instances import CASES, files, make
-from tests.contract.real_instances import tar as tar_of
 from tests.e2e.clone import copy_repository, toolbox
 
 pytestmark = pytest.mark.real
@@ -297,46 +296,6 @@ def test_docker_builds_what_the_verifier_judges(world, tmp_path, engine, image):
     engine.docker("cp", folder / "solution", f"{container}:/solution")
     engine.docker("exec", container, "bash", "/solution/solve.sh")
     assert verified(engine, container, folder) == 1
-
-
-@pytest.mark.full
-def test_docker_cuts_the_history_of_a_published_image(tmp_path, tmp_path_factory, engine, image):
-    sandbox_image.load_image(open_backend("docker").engine)
-    case, tree = CASES[0], tmp_path / "image"
-    tree.mkdir()
-    row, fix = make(case, tree, tmp_path_factory.getbasetemp().parent / "archives")
-    container = engine.docker("create", image.digest)
-    layer = tar_of(tree, files(case, tmp_path_factory.getbasetemp().parent / "archives"))
-    engine.docker("cp", "-", f"{container}:/", input=layer)
-    base = engine.docker("commit", container)
-    write_json(tmp_path / "rows.json", [row])
-    done = run_python("-m", "scripts.export_harbor", f"--tasks={tmp_path}/rows.json", f"--to={tmp_path}/out")
-    assert done.returncode == 0, done.stderr
-    folder = tmp_path / "out" / case.instance
-    context = shutil.copytree(folder / "environment", tmp_path / "context")
-    container = built(engine, base, context, (context / "Dockerfile").read_text().splitlines()[1:])
-    said = engine.docker("exec", container, "bash", "-c", f"git cat-file -e {fix} || echo gone; ls /")
-    assert said.startswith("gone") and "swelab-start" not in said
-    assert verified(engine, container, folder) == 0
-    engine.docker("cp", folder / "solution", f"{container}:/solution")
-    engine.docker("exec", container, "bash", "/solution/solve.sh")
-    assert verified(engine, container, folder) == 1
-
-
-@pytest.mark.full
-@needs_harbor
-def test_harbor_itself_loads_every_folder(world):
-    code = (
-        "import sys, pathlib; from harbor.models.task.task import Task\n"
-        "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
-        "    task = Task(path); assert Task.is_valid_dir(path)\n"
-        "    mode = task.config.environment.network_mode.value\n"
-        "    print(task.name, mode, task.paths.discovered_test_path.name)\n"
-    )
-    done = subprocess.run([HARBOR, "-c", code, world / "out"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    names = ["swelab/hidden-1", f"swelab/{TASKS[0]['instance_id']}"]
-    assert done.stdout.splitlines() == [f"{name} no-network test.sh" for name in names]
 
 
 @pytest.mark.full

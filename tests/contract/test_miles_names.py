@@ -90,15 +90,6 @@ def test_a_global_batch_makes_optimizer_steps(trainer):
     assert recipes.load_named(RL, recipe, trainer.parent / "configs").train.minibatches == 4
 
 
-def test_a_judge_has_the_nodes_that_its_gpus_fill(trainer):
-    options = "--actor-num-gpus-per-node 2 --tensor-model-parallel-size 1 --prm-num-gpus 4".split()
-    done = train(trainer, *options)
-    assert done.returncode == 0, done.stderr
-    recipe = done.stdout.split()[0].split("/")[2]
-    judge = recipes.load_named(RL, recipe, trainer.parent / "configs").cluster.judge
-    assert (judge.nodes, judge.tensor_parallel) == (2, 2)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

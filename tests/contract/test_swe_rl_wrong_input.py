@@ -1,6 +1,5 @@
 """Wrong input of the scripts with SWE-RL's names gives one line with the fault, and exit code 2."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -167,12 +166,3 @@ def test_a_host_is_not_set_up_for_a_list_that_is_not_there(place):
         "setup",
         "verify",
     ]
-
-
-def test_rows_that_are_none_leave_the_file_of_before(place):
-    (place / "train.jsonl").write_text("{}\n")
-    (place / "rows.jsonl").write_text(json.dumps({"instance_id": "a"}) + "\n")
-    done = run(
-        place, "data/preprocess_swe_dataset.py", *"--train-data-source rows.jsonl --output-dir .".split()
-    )
-    assert done.returncode == 2 and (place / "train.jsonl").read_text() == "{}\n"

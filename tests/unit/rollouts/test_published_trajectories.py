@@ -203,26 +203,6 @@ def test_parquet_and_a_folder_of_files(tmp_path):
     assert len(write_conversation(found["by_tool"], Style("xml")).messages) == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        ("rows.parquet", b"PAR1", "a Parquet file"),
-        ("rows.jsonl", b"{", "not JSON"),
-        ("rows.json", b"{}", "a JSON list"),
-        ("empty", None, "holds no rows"),
-        ("nowhere.jsonl", None, "cannot be read"),
-    ],
-)
-def test_bad_files_are_one_line(tmp_path, name, content, fault):
-    if name == "empty":
-        (tmp_path / name).mkdir()
-    elif content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=fault) as error:
-        unpack_trajectories(policy(path=str(tmp_path / name)), tmp_path, tmp_path / "out")
-    assert "\n" not in str(error.value)
-
-
 def test_a_policy_names_one_place(tmp_path):
     commit = "0" * 40
     assert is_published(policy(path="x"))

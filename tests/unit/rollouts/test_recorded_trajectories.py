@@ -270,20 +270,6 @@ def test_the_rollout_stage_takes_recordings(tmp_path, task):
     assert {n: p["outcome"] for n, p in read_json(tmp_path / "preds.json").items()} == dict(zip(names, ends))
 
 
-@pytest.mark.parametrize(
-    ("folder", "fault"),
-    [("runs", "none of its 1 trajectories, such as other"), ("nowhere", "no such folder")],
-)
-def test_a_folder_of_nothing_is_refused_on_one_line(tmp_path, task, folder, fault):
-    from swelab.rollouts.rollout_stage import recorded_trajectories
-
-    write_run(tmp_path / "runs", "other", trajectory())
-    named = {"policy_name": "p", "subset": "s", "shard": "000of001"}
-    with pytest.raises(InputError, match=fault) as error:
-        list(recorded_trajectories([task["instance_id"]], folder=str(tmp_path / folder), **named))
-    assert "\n" not in str(error.value)
-
-
 @needs_trajectories
 def test_real_trajectories(tmp_path):
     taken, refused = [], []

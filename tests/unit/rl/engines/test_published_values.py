@@ -3,9 +3,7 @@
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.experiment import load_experiment
 from swelab.configs.kinds import RL, SCAFFOLD
-from swelab.records import InputError
 from swelab.rl.engines.published_values import PUBLISHED, differences, reasons
 
 
@@ -43,21 +41,3 @@ def test_a_changed_value_is_told_with_its_reason(configs):
 def test_reasons_are_found_at_any_depth():
     found = reasons("a:\n  b: {c: 1, d: 2}  # why\n  e: 1\nf: x  # because # of\n")
     assert found == {"a": "", "a.b": "why", "a.b.c": "why", "a.b.d": "why", "a.e": "", "f": "because # of"}
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_policy_is_not_scored_on_what_it_learned_on(name, configs):
-    (configs / "policies/learner.yaml").write_text(
-        f"{{kind: checkpoint, scaffold: swe-rl, weights: 'rl:{name}'}}"
-    )
-    experiment = (configs / "experiments/demo-rl.yaml").read_text()
-    lines = [
-        line for line in experiment.splitlines() if not line.startswith(("policies", "benchmarks", "compare"))
-    ]
-    scored = "policies: [learner, base]\ncompare: [learner, base]\nbenchmarks: "
-    (configs / "experiments/other.yaml").write_text("\n".join([*lines, scored + "[swebench-verified]"]))
-    load_experiment("other", configs)
-    learned = recipes.load_named(RL, name, configs).subset
-    (configs / "experiments/same.yaml").write_text("\n".join([*lines, scored + f"[{learned}]"]))
-    with pytest.raises(InputError, match=f"subset '{learned}' is trained on and scored"):
-        load_experiment("same", configs)

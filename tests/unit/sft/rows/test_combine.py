@@ -103,12 +103,6 @@ def test_two_styles_of_actions_are_not_mixed(tmp_path):
     assert "actions are written as xml (" in done.stderr and "a.jsonl, line 1) and ticks (" in done.stderr
 
 
-def test_no_row_is_no_file(files, tmp_path):
-    (tmp_path / "none.jsonl").write_text("\n")
-    done = run(tmp_path / "none.jsonl", "-o", tmp_path / "all.jsonl")
-    assert done.returncode == 2 and "no row" in done.stderr and not (tmp_path / "all.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("message", "style"),
     [

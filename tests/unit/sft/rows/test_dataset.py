@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import random
 import subprocess
 import sys
 
@@ -134,13 +133,6 @@ def test_rows_of_witnessed_patches_alone(tokenizer):
     assert kept.facts(9)["dropped"] == {"not_witnessed": 1, "unresolved": 1, "weakly_witnessed": 1}
 
 
-def test_a_malformed_turn_is_dropped_or_kept_as_asked(tokenizer):
-    row = trajectory("a")
-    row["messages"][3]["extra"]["interrupt_type"] = "FormatError"
-    assert build([row], [grade("a")], tokenizer).facts(9)["dropped"] == {"malformed_turn": 1}
-    assert build([row], [grade("a")], tokenizer, malformed_turns="keep").facts(9)["kept"] == 1
-
-
 def test_limits_duplicates_and_shares_of_an_instance(tokenizer):
     long = trajectory("a", 2)
     long["messages"][1]["content"] += " again" * 400
@@ -151,15 +143,6 @@ def test_limits_duplicates_and_shares_of_an_instance(tokenizer):
     assert facts["kept"] + sum(facts["dropped"].values()) == facts["trajectories"] == 5
     assert facts["lengths_of_resolved"]["gt_1000"] == 1 and facts["lengths_of_kept"]["gt_1000"] == 0
     assert build(rows, [grade("a"), grade("b")], tokenizer, per_instance=2).facts(1000)["kept"] == 2
-
-
-def test_order_of_input_does_not_matter(tokenizer):
-    rows = [trajectory(f"i{number}", number) for number in range(30)] + [trajectory("i3", 40)]
-    grades = [grade(row["instance_id"]) for row in rows]
-    first = list(build(rows, grades, tokenizer).rows())
-    random.Random(0).shuffle(rows)
-    assert list(build(rows, grades, tokenizer).rows()) == first
-    assert [row["instance_id"] for row in first] == sorted(row["instance_id"] for row in first)
 
 
 def test_assistant_tokens_are_those_of_assistant_turns(tokenizer):

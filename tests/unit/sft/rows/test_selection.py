@@ -12,9 +12,9 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.records import InputError, check, read_json, write_json, write_jsonl
+from swelab.records import check, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Message, Trajectory
-from swelab.records.training_records import RowMessage, SftRow, Tool
+from swelab.records.training_records import RowMessage, SftRow
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.dataset import GradeFacts, build_dataset
@@ -49,8 +49,6 @@ Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
 {{ m.content }}<|im_end|>
 {% endif %}{% endfor %}"""
 """A template that we wrote. Real models have similar ones."""
-
-STRIPS = TEMPLATE.replace("m.content", "m.content.split('</think>')[-1]")
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +127,6 @@ def test_gates_add_up(tokenizer):
 )
 def test_which_files_are_tests(name, is_test):
     assert edits_tests(f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n") is is_test
-
-
-def test_a_seeded_choice(tokenizer):
-    rows = [spoken("a", number) for number in range(8)]
-
-    def drawn(order, **changes):
-        found = build(order, tokenizer, per_instance=3, **changes).rows()
-        return [row["messages"][1]["content"] for row in found]
-
-    first = drawn(rows, choice="random", seed=1)
-    assert len(first) == 3 and drawn(rows[::-1], choice="random", seed=1) == first
-    assert {tuple(drawn(rows, choice="random", seed=seed)) for seed in range(5)} - {tuple(first)}
-    assert len(drawn(rows)) == 3
 
 
 def candidate(instance, number):
@@ -228,21 +213,6 @@ def test_over_long_conversations(tmp_path, base, tokenizer, style):
     assert all(piece[:head] == whole["messages"][:head] for piece in pieces)
     built = build([row], tokenizer, **settings, max_tokens=limit, over_long="split")
     assert [found["part"] for found in built.rows()] == [[n + 1, len(pieces)] for n in range(len(pieces))]
-
-
-def test_thoughts_that_the_template_strips_are_counted(tmp_path, tokenizer):
-    thinks = acted("<think>why</think>Look.", "bash", '{"command": "ls"}')
-    row = recorded(tmp_path, trajectory([*usual()[:2], thinks, seen("x"), *usual()[2:]]))
-    for template, notes in ((TEMPLATE, {}), (STRIPS, {"thoughts_stripped": 1})):
-        write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
-        assert build([row], tokenizer, Style("tool"), ChatTemplate(tmp_path)).facts(9)["notes"] == notes
-
-
-def test_a_turn_that_never_fits_leaves_nothing(tmp_path, tokenizer):
-    row = recorded(tmp_path, long_run())
-    for policy in ("split", "truncate_left_of_last_turn"):
-        built = build([row], tokenizer, Style("xml"), max_tokens=60, over_long=policy)
-        assert built.facts(60)["dropped"] == {"too_long": 1} and not list(built.rows())
 
 
 def test_what_there_is_to_learn(tmp_path, tokenizer):
@@ -358,35 +328,6 @@ def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tok
     assert plain[2]["content"] == 'Let me look.[call bash {"command": "cat pkg/a.py"}]'
     assert '"str_replace_editor"' in plain[0]["content"]
     assert length.tokens == len(tokenizer.encode(plain)[0])
-
-
-def test_a_template_sees_only_the_fields_that_a_message_has(tmp_path):
-    template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.tool_calls is defined }}"
-        "{{ tools[0].function.parameters is defined }}{{ tools[0].function.name }}<|im_end|>\n{% endfor %}"
-    )
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
-    tools = [Tool.of({"function": {"name": "bash"}})]
-    said = ChatTemplate(tmp_path).plain([RowMessage(role="assistant", content="x", weight=0)], tools)
-    assert said == [{"role": "assistant", "content": "xFalseFalsebash", "weight": 0}]
-
-
-@pytest.mark.parametrize(
-    ("template", "fault"),
-    [
-        ("{{ raise_exception('no tools here') }}", "no tools here"),
-        ("{% for %}", "a Jinja template"),
-        ("{{ messages[0].content }}", "not ChatML"),
-        ("<|im_start|>user\nx<|im_end|>\n", "leaves the tools out"),
-        (None, "no chat_template"),
-    ],
-)
-def test_a_template_without_tools_is_refused(tmp_path, template, fault):
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
-    tools = [Tool.of({"function": {"name": "bash"}})]
-    with pytest.raises(InputError, match=fault) as error:
-        ChatTemplate(tmp_path).plain([RowMessage(role="user", content="x")], tools)
-    assert "\n" not in str(error.value)
 
 
 def test_stats_and_their_validator(tmp_path, tokenizer):

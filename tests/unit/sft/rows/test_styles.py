@@ -16,7 +16,6 @@ from swelab.sft.rows import compat
 from swelab.sft.rows.dataset import kept_text
 from swelab.sft.rows.student_parsers import parse_ticks, parse_xml, write_argument
 from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
-from tests.at_hand import TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
     SYSTEM,
@@ -243,11 +242,6 @@ def test_a_masked_end_is_cut(record):
     assert spoken(found)[-1].endswith("<function=submit>\n</function>")
 
 
-def test_a_system_prompt_is_put_where_none_was(record):
-    found = written(record(trajectory(usual()[1:])), "xml", system="Use functions.")
-    assert found.messages[0] == {"role": "system", "content": "Use functions."}
-
-
 def test_a_refused_turn_of_mini(record):
     content = mini_text()
     told = {"role": "user", "content": "Write one block.", "extra": {"interrupt_type": "FormatError"}}
@@ -315,20 +309,3 @@ def test_tool_definitions_are_checked(tmp_path, text):
     with pytest.raises(InputError) as error:
         definitions(tmp_path / "t.json")
     assert "\n" not in str(error.value)
-
-
-@needs_trajectories
-@pytest.mark.parametrize("style", ["xml", "ticks", "tool"])
-def test_real_trajectories(tmp_path, style):
-    rows, faults = [], []
-    for number, path in enumerate(sorted(TRAJECTORIES.glob("*.traj"))):
-        folder = write_run(tmp_path, f"real-{number}", path.read_bytes(), patch=None)
-        try:
-            rows.append(written(read_recording(folder / f"real-{number}.traj"), style))
-        except (Broken, Unfit) as fault:
-            faults.append(str(fault))
-    if style != "ticks":  # two were made with tools of an earlier program, which are not defined here
-        assert len(rows) == 6 and sorted(faults) == ["undefined_tool"] * 2 + ["unfinished: exit status None"]
-    else:
-        assert len(rows) == 8 and faults == ["unfinished: exit status None"]
-    assert all("submit" in json.dumps(row.messages[-1]) for row in rows)
