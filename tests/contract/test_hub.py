@@ -19,7 +19,6 @@ from swelab.files.hf_hub import HubError, HubRepository
 from swelab.files.weights import identity
 from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
-from swelab.rollouts.trajectory_files import recordings
 from swelab.tasks.datasets_source import make_tasks
 from tests.contract.attacks import PATIENCE
 from tests.contract.hub import Hub, running
@@ -99,11 +98,6 @@ def test_a_damaged_file_is_fetched_again(hub, tmp_path):
     assert len(hub.gets(WEIGHTS)) == 2
 
 
-def test_limits_and_passing_faults_are_waited_for(hub, tmp_path):
-    hub.failing = [429, 503, 500]
-    assert fetch(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("harm", "wishes", "error", "message"),
     [
@@ -136,12 +130,6 @@ def test_a_full_disk_is_told_before_anything_comes(hub, tmp_path, monkeypatch):
     with pytest.raises(HubError, match=r"GB to come and 0\.0 GB free .*; expected room"):
         fetch(tmp_path)
     assert not hub.gets(WEIGHTS)
-
-
-def test_no_hub_is_one_line(tmp_path, monkeypatch, dead_port):
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{dead_port}")
-    with pytest.raises(HubError, match="its list of files: no answer: .*refused"):
-        fetch(tmp_path, patience=0)
 
 
 def test_the_token_is_sent(hub, tmp_path, monkeypatch):
@@ -187,14 +175,6 @@ def test_a_killed_fetch_goes_on_and_gives_a_model(hub, toy, tmp_path):
     again.communicate()
 
 
-def test_a_failed_fetch_ends_with_one_line(hub, tmp_path):
-    run = script(tmp_path, revision="f" * 40)
-    _, said = run.communicate(timeout=PATIENCE)
-    assert (
-        run.returncode == 2 and said.startswith("error: model o/toy@ffffffffffff") and said.count("\n") == 1
-    )
-
-
 def test_a_published_set_is_fetched_and_read(hub, tmp_path):
     import pyarrow
     import pyarrow.parquet
@@ -230,40 +210,6 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
         make_tasks(recipe, tmp_path / "downloads")
 
 
-def test_a_published_set_of_trajectories_becomes_recordings(tmp_path, monkeypatch):
-    """The set has splits of several files. The download of one file is cut."""
-    said = [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "x" * 500}]
-    files = {}
-    for split in ("tool", "xml"):
-        for number in range(2):
-            rows = [
-                {"messages": json.dumps(said), "instance_id": f"{split}_{n}", "patch": "", "resolved": n < 6}
-                for n in range(8 * number, 8 * number + 8)
-            ]
-            table = pyarrow.Table.from_pylist(rows)
-            pyarrow.parquet.write_table(table, tmp_path / "part", compression="none", use_dictionary=False)
-            files[f"data/{split}-0000{number}-of-00002.parquet"] = (tmp_path / "part").read_bytes()
-    recipe = {"kind": "recorded", "dataset": "o/set", "revision": REVISION, "split": "tool"}
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**recipe, "resolved_only": True}))
-    command = [sys.executable, "-m", "scripts.unpack_trajectories", "--recipe", tmp_path / "p.yaml"]
-    command += ["--downloads", tmp_path, "--output", tmp_path / "p", "--manifest", tmp_path / "p.json"]
-    with running(Hub(REVISION, {("dataset", "o/set"): files}, cut_after=1000, cuts=1)) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert not hub.gets("data/xml-00000-of-00002.parquet")
-        assert hub.gets("data/tool-00000-of-00002.parquet") == ["", "bytes=1000-"]
-    assert sorted(recordings(tmp_path / "p")) == [f"tool_{number}" for number in range(6)]
-    told = json.loads((tmp_path / "p.json").read_text())
-    assert (told["trajectories"], told["dropped"]) == (6, {"not_resolved": 10})
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**recipe, "dataset": "o/none"}))
-    with running(Hub(REVISION, {})) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert recordings(tmp_path / "p"), "what was there stays"
-
-
 @pytest.fixture
 def scripts(hub, tmp_path, task):
     """Runs a script while the hub has the task as o/set."""
@@ -294,16 +240,3 @@ def test_predictions_are_graded_against_a_set_on_the_hub(scripts, tmp_path, repo
         refused = grades(name)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr
         assert words in refused.stderr.splitlines()[-1]
-
-
-def test_images_of_a_set_on_the_hub_are_recorded_with_its_commit(scripts, tmp_path):
-    places = ("--store", "images", "--progress", "pulled.jsonl", "--output", "images/images.json")
-    done = scripts("pull_images", "--tasks", f"o/set@{REVISION}", *places)
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "images/images.manifest.json").read_text())
-    assert (manifest["dataset"], manifest["revision"], manifest["inputs"]) == ("o/set", REVISION, {})
-
-
-def test_a_set_on_the_hub_is_written_as_task_folders(scripts, tmp_path, repos_dir, task):
-    done = scripts("export_harbor", "--tasks", f"o/set@{REVISION}", "--to", "out", "--repos-dir", repos_dir)
-    assert done.returncode == 0 and "1 task folders in out, 0 tasks left out" in done.stdout, done.stderr

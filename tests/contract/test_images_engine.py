@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from swelab.images.engine_images import EnginePuller
-from swelab.images.errors import EngineFailed, ImageUnknown, NoRoom, RateLimited
+from swelab.images.errors import EngineFailed, ImageUnknown, NoRoom
 from swelab.images.image_names import behind, parse_image_name
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
@@ -110,19 +110,3 @@ def test_faults_are_typed(puller, registry, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     with pytest.raises(EngineFailed, match="does not answer"):
         EnginePuller(Registry())
-
-
-def test_a_quota_without_end_is_typed(puller, registry):
-    registry.image("lab/endless", [files(testbed__a="endless\n")])
-    puller.registry.transport.rate_patience = 2
-
-    def limit(answer):
-        if "docker" in answer.headers.get("User-Agent", "") and "/blobs/" in answer.path:
-            answer.answer(429, body=b"too many requests")
-            return True
-        return False
-
-    with faulty_proxy(registry.host, limit) as proxy, pytest.raises((RateLimited, EngineFailed)):
-        name = parse_image_name(f"{proxy.host}/lab/endless")
-        puller.registry.transport.patience = 2
-        puller.pull(name, name)

@@ -21,11 +21,10 @@ from swelab.images.errors import (
     ImageBroken,
     ImageUnknown,
     NoRoom,
-    RateLimited,
     RegistryDown,
     RegistryUnreachable,
 )
-from swelab.images.image_names import behind, parse_image_name
+from swelab.images.image_names import parse_image_name
 from swelab.images.image_store import UNPACKED_RATIO, ImageStore
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
@@ -158,14 +157,6 @@ def test_a_rate_limit_is_waited_for_as_long_as_it_says(registry, tmp_path, slept
     assert 8 <= sum(slept) < 9
 
 
-def test_a_quota_named_in_words_counts_as_one_and_ends_typed(registry, tmp_path):
-    words = json.dumps({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}).encode()
-    with faulty_proxy(registry.host, lambda answer: (answer.answer(403, body=words), True)[1]) as proxy:
-        with pytest.raises(RateLimited, match="slow down"):
-            pull(store(tmp_path, rate_patience=1.5), proxy.host)
-        assert len(proxy.requests) >= 2
-
-
 def test_a_registry_that_fails_for_a_while_is_asked_again(registry, tmp_path):
     shaky = once(lambda answer: answer.answer(500))
     with faulty_proxy(registry.host, shaky) as proxy:
@@ -247,18 +238,6 @@ def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(registry, tmp_pat
             pull(store(tmp_path), proxy.host)
         finally:
             assert not [path for path, _ in proxy.requests if "/blobs/" in path]
-
-
-def test_a_mirror_stands_before_the_name(registry, tmp_path):
-    registry.image("mirror/lab/calc", [files(testbed__a="mirrored\n")])
-    name = parse_image_name("lab/calc")
-    source = behind(name, f"{registry.host}/mirror/")
-    assert (
-        str(name) == "docker.io/lab/calc:latest" and str(source) == f"{registry.host}/mirror/lab/calc:latest"
-    )
-    where = store(tmp_path)
-    record = where.pull(name, source)
-    assert (where.folder / record["folder"] / "testbed/a").read_text() == "mirrored\n"
 
 
 def test_two_stores_on_one_folder_do_not_disturb_each_other(registry, tmp_path):

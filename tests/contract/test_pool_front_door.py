@@ -105,12 +105,6 @@ def test_a_heartbeat_is_answered_lease_by_lease(brief):
         brief.ask("/close", lease)
 
 
-def test_a_heartbeat_that_names_no_lease_is_refused(pool):
-    head = {"Authorization": f"Bearer {pool.token}"}
-    answer = httpx.post(f"{pool.url}/heartbeat", json={}, headers=head)
-    assert answer.status_code == 400 and answer.json()["error"] == "expected lease_id or lease_ids"
-
-
 def test_a_renewal_is_done_sandbox_by_sandbox(servers):
     node = servers["node"]
     made = [

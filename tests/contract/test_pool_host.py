@@ -61,14 +61,6 @@ def test_images_are_pulled_once_and_allowed(engine, node, registry, tmp_path):
     assert done.returncode == 2 and "is no name of an image" in done.stderr
 
 
-def test_an_image_from_a_mirror_has_its_own_name(engine, registry, tmp_path):
-    registry.image("mirror/lab/other", [files(testbed__a="two\n")])
-    (tmp_path / "list").write_text("lab/other:latest\n")
-    done = host(tmp_path, "pull", tmp_path / "list", f"{registry.host}/mirror", engine=engine)
-    assert done.returncode == 0, done.stderr
-    assert "lab/other:latest" in engine.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split()
-
-
 def test_where_sandboxes_are_elsewhere_an_image_is_only_named(registry, tmp_path):
     name = parse_image_name(f"{registry.host}/lab/calc")
     with closing(Transport(patience=5)) as transport:

@@ -170,32 +170,6 @@ def test_what_is_not_ours_is_not_touched(engine, servers, image):
         engine.docker("rm", "--force", foreign)
 
 
-def test_a_list_may_write_names_of_docker_hub_in_full(engine, image, tmp_path):
-    """The list has `docker.io/library/solo`. The engine shows the same image as `solo:v1`."""
-    (tmp_path / "images").write_text("docker.io/hub/*\ndocker.io/library/solo\n")
-    node = pool_servers.exec_server(engine, tmp_path)
-
-    def refusal(**asked):
-        told = node.ask("/container/create", {"tree": True, **asked})
-        if told["ok"]:
-            node.ask("/container/destroy", {"container_id": told["container_id"]})
-        return "" if told["ok"] else told["error_type"]
-
-    try:
-        assert not refusal()  # loads the sandbox image
-        engine.docker("tag", image.digest, "docker.io/library/solo:v1")
-        assert not refusal(image="solo:v1") and not refusal(image="docker.io/library/solo:v1")
-        engine.docker("tag", image.digest, "docker.io/hub/tool:v1")
-        assert not refusal(image="hub/tool:v1") and not refusal(image="docker.io/hub/tool:v1")
-        engine.docker("tag", image.digest, "docker.io/other/tool:v1")
-        for name in ("other/tool:v1", "docker.io/other/tool:v1", "docker.io/solo/solo:v1"):
-            assert refusal(image=name) == "ImageMissing", name
-        assert node.ask("/images")["images"] == ["hub/tool:v1", "solo:v1"]
-    finally:
-        engine.docker("rmi", "hub/tool:v1", "solo:v1", "other/tool:v1")
-        node.stop()
-
-
 def test_what_a_host_does_not_give(servers):
     node = servers["node"]
     asked = [

@@ -133,19 +133,6 @@ def test_a_terminal_gets_bars_below_the_lines(workflow, tmp_path):
     assert "\x1b[?25l" not in text, "the cursor is never hidden: a killed run would leave it so"
 
 
-@pytest.mark.parametrize("term", ["dumb", ""])
-def test_a_terminal_that_cannot_draw_gets_lines(workflow, tmp_path, term):
-    code, text = on_terminal(workflow(), tmp_path, term=term)
-    assert code == 0 and "\x1b" not in text and "8/8, 7 ok" in text
-
-
-def test_no_color_is_heeded(workflow, tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    code, text = on_terminal(workflow(), tmp_path, columns=50)
-    assert code == 0 and not re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", text)
-    assert "try a one  8/8, 7 ok  0:0" in text, "a narrow terminal gets no columns"
-
-
 def test_a_failed_job_is_its_error_and_its_log(workflow, tmp_path):
     code, _, text = run(workflow(fault=True), tmp_path)
     assert code == 1 and "Traceback" not in text and "RuleException" not in text
@@ -172,8 +159,3 @@ def test_a_dry_run_says_what_and_why(workflow, tmp_path):
     code, text, _ = run([*workflow(), "-n", "--forcerun", "try"], tmp_path)
     assert re.search(r"^last a +a job before makes a.(one|two) and 1 more$", text, re.M)
     assert re.search(r"^try a one +forced execution$", text, re.M)
-
-
-def test_verbose_is_snakemakes_own_output(workflow, tmp_path):
-    code, _, text = run([*workflow(), "--verbose"], tmp_path)
-    assert code == 0 and "rule try:" in text and "to stderr" in text and "jobid: " in text

@@ -4,12 +4,11 @@ import copy
 
 import pytest
 from jsonschema.validators import validator_for
-from pydantic import ValidationError
 
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.json_schemas import schema_of
-from swelab.configs.kinds import POLICY, RECIPE_KINDS, SCAFFOLD
+from swelab.configs.kinds import RECIPE_KINDS, SCAFFOLD
 from swelab.configs.trained_on import training_runs
 from swelab.lineage import Wildcards
 from tests.unit.configs.faults import fault
@@ -85,46 +84,6 @@ def test_a_dump_is_what_was_written_and_the_defaults_of_the_schema(kind):
 )
 def test_what_models_refuse(kind, settings):
     assert f"a valid {kind}" in fault(recipes.complete, kind, settings, "it")
-
-
-def test_models_cannot_be_changed():
-    policy = recipes.load_named(POLICY, "base")
-    with pytest.raises(ValidationError, match="frozen"):
-        policy.shards = 2
-
-
-def test_defaults_are_filled_in():
-    scaffold = recipes.load_named(SCAFFOLD, "demo")
-    assert scaffold.limits.processes >= 4
-    assert recipes.load_named("policy", "base")["shards"] == 1
-
-
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        ("give_upp: 0.5", ["unknown key give_upp", "did you mean 'give_up'"]),
-        ("seed: many", ["seed", "integer"]),
-        ("wrong_edit: 7", ["wrong_edit", "maximum"]),
-        ("kind: scripted", ["given twice", "line"]),
-        ("a: [", ["not YAML", "line"]),
-    ],
-)
-def test_faults_in_a_policy(tmp_path, line, words):
-    path = tmp_path / "p.yaml"
-    path.write_text(f"kind: scripted\nscaffold: demo\n{line}\n")
-    text = fault(recipes.load, "policy", path)
-    assert all(word in text for word in words), text
-    assert "p.yaml" in text
-
-
-def test_missing_key_and_wrong_kind(tmp_path):
-    path = tmp_path / "p.yaml"
-    path.write_text("kind: checkpoint\nscaffold: demo\n")
-    assert "weights" in fault(recipes.load, "policy", path)
-    path.write_text("kind: oracle\nscaffold: demo\n")
-    assert "kind" in fault(recipes.load, "policy", path)
-    path.write_text("- a\n")
-    assert "a list" in fault(recipes.load, "policy", path)
 
 
 @pytest.mark.parametrize(

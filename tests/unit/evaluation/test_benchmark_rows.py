@@ -32,13 +32,6 @@ def test_a_bad_row_is_refused_with_its_reason_and_the_others_go_on(tmp_path):
     assert len(found.reasons()) == 6 and found.reasons()[0].startswith("1 refused, such as ")
 
 
-def test_a_file_without_a_usable_row_is_a_fault(tmp_path):
-    with pytest.raises(InputError, match="none of 1 rows can be used: .*field repo is missing"):
-        read_benchmark(lines(tmp_path / "rows.jsonl", {"instance_id": "c"}))
-    with pytest.raises(InputError, match="no such file"):
-        read_benchmark(Source(str(tmp_path / "none.jsonl")))
-
-
 def test_tasks_are_chosen_by_pattern_then_slice_then_count():
     tasks = [make_task() | {"instance_id": name} for name in ("a1", "b1", "a2", "a3", "a4")]
     names = lambda **given: [task.instance_id for task in select_tasks(tasks, **given)]  # noqa: E731
@@ -91,9 +84,3 @@ def test_the_key_of_the_command_line_goes_to_its_address(tmp_path):
     assert (policy.api_base, policy.api_key_env) == ("https://other/v1", "MINE")
     with pytest.raises(InputError, match="do not apply to a folder of weights"):
         policy_of(str(tmp_path), **where)
-
-
-@pytest.mark.parametrize("model", ["no-such-folder", "./weights/none", "/models/none"])
-def test_a_model_that_is_nowhere_is_said_in_a_line(model):
-    with pytest.raises(InputError, match="expected openai/NAME or another"):
-        policy_of(model, sampling={})

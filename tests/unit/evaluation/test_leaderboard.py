@@ -41,19 +41,6 @@ def test_a_box_stays_empty_where_a_claim_does_not_hold_or_is_not_known(tmp_path,
     assert why in line and said.count("- [x]") == 3
 
 
-@pytest.mark.parametrize(
-    ("scaffold", "words"),
-    [
-        ("demo", "`demo`, at most 8 steps"),
-        ("mini-swebench", "`mini-swebench`, at most 250 steps"),
-        ("", "limit of steps not known"),
-    ],
-)
-def test_the_limit_of_steps_is_the_loop_s_own(tmp_path, scaffold, words):
-    said = readme_of(tmp_path, scaffold)
-    assert words in said and "None" not in said
-
-
 def test_tasks_are_counted_against_the_splits(tmp_path):
     assert not missing_tasks(range(500)) and not missing_tasks(range(2294))
     assert "| tasks | 1 of `rows.jsonl`; 1 tasks are no whole split (lite 300," in readme_of(tmp_path)

@@ -125,15 +125,6 @@ def test_an_owner_is_gone_only_for_certain():
         assert not container_owner.is_gone(label)
 
 
-def test_the_run_is_named_by_its_variable(monkeypatch):
-    monkeypatch.setenv("SWELAB_RUN", "demo-7")
-    assert container_owner.labels()[container_owner.RUN] == "demo-7"
-    monkeypatch.delenv("SWELAB_RUN")
-    assert container_owner.labels()[container_owner.RUN].endswith(
-        f"-{os.getpid()}-{container_owner._start_time(os.getpid())}"
-    )
-
-
 def test_the_engines_rules_are_those_of_bubblewrap():
     profile = engine_profile()
     rules = {}

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from collections import Counter
 from datetime import datetime
 
@@ -14,7 +13,6 @@ from swelab.configs.experiment import check_subset, load_experiment
 from swelab.configs.kinds import SUBSET, subset
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.records.patch_reader import read_patch
-from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria, read_ratings
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import language, patch_size
@@ -133,25 +131,6 @@ def test_ratings_of_the_published_rater_are_read(tmp_path):
         read_ratings(tmp_path / "bad.jsonl")
 
 
-@pytest.mark.parametrize("given", [{}, {"rater": "r"}, {"path": "x", "rater": "r", "subset": "s"}])
-def test_ratings_come_from_one_place(given):
-    with pytest.raises(InputError, match="ratings"):
-        recipes.complete(SUBSET, {"source": "dataset", "path": "x", "ratings": given}, "it")
-
-
-@pytest.mark.parametrize(
-    ("criteria", "message"),
-    [
-        ({"min_patch_lines": 5, "max_patch_lines": 4}, "min_patch_lines is 5 and max_patch_lines 4"),
-        ({"languages": ["pyton"]}, "languages"),
-        ({"max_patch_line": 4}, "did you mean 'max_patch_lines'"),
-    ],
-)
-def test_bad_criteria_are_one_line(criteria, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        make([row(1)], tmp_path, criteria=criteria)
-
-
 def stratified(tmp_path, how, limit):
     rows = [row(n, repo=f"o/{'a' if n < 80 else 'b' if n < 115 else 'c'}") for n in range(120)]
     kept, drops = make(rows, tmp_path, stratify=how, limit=limit)
@@ -248,15 +227,6 @@ def test_subset0_is_what_the_guide_selects(tmp_path):
 
 
 @needs_rows
-def test_subset0_keeps_none_of_the_real_issues(tmp_path):
-    rows = real_rows("swebench_lite5.json")
-    assert snippet(rows) == []
-    criteria = recipes.load_named(SUBSET, "subset0").criteria
-    with pytest.raises(InputError, match=re.escape("no row meets the criteria ({'id_pattern': 5})")):
-        make(rows, tmp_path, criteria=criteria)
-
-
-@needs_rows
 def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
     raw = real_rows("swe_gym_subset20.jsonl")
     kept, drops = make(raw, tmp_path, order="published")
@@ -271,25 +241,6 @@ def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
     assert list(read_tasks(tmp_path / "out.json")) == kept
     short, drops = make(raw, tmp_path, criteria={"max_patch_lines": 10, "max_patch_files": 1})
     assert 0 < len(short) < len(kept) and drops["max_patch_lines"] > 0
-
-
-@needs_rows
-def test_real_issues_are_taken_out_by_each_other(tmp_path):
-    lite, gym = real_rows("swebench_lite5.json"), real_rows("swe_gym_subset20.jsonl")
-    _, drops = make(
-        lite[1:] + gym, tmp_path, excluded=[Task.of({**each, "instance_id": "x"}) for each in lite]
-    )
-    assert drops["excluded_repo_commit"] == 4
-
-
-def test_json_strings_and_images_of_each_set(tmp_path):
-    text = row(1, FAIL_TO_PASS='["t::a"]', PASS_TO_PASS="[]", image_assets='{"problem_statement": ["u"]}')
-    del text["image_name"]
-    [kept], _ = make([text], tmp_path, images="swe-gym")
-    assert kept["FAIL_TO_PASS"] == ["t::a"] and kept["image_assets"] == text["image_assets"]
-    assert kept["image_name"] == "xingyaoww/sweb.eval.x86_64.owner_s_pack.0123abcd.pr_71:latest"
-    [kept], _ = make([text | {"image": "docker.io/swebench/x:1"}], tmp_path)
-    assert kept["image_name"] == kept["image"]
 
 
 def test_times_in_parquet_become_text(tmp_path):

@@ -91,13 +91,6 @@ def test_a_row_without_image_gets_the_one_of_its_benchmark(make):
     assert kept["image_name"] == "swebench/sweb.eval.x86_64.owner_1776_pack.0123abcd.pr_71:latest"
 
 
-def test_rows_in_the_user_s_home_are_read(make, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    plain, _ = make([row(1)])
-    recipe = recipes.complete(SUBSET, {"source": "dataset", "path": "~/rows.json"}, "it")
-    assert list(make_tasks(recipe)[0]) == plain
-
-
 def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
     rows = [row(n) for n in range(3)]
     plain, _ = make(rows)
@@ -130,20 +123,6 @@ def test_broken_rows_name_file_row_and_field(make, rows, message):
     with pytest.raises(InputError, match=message) as caught:
         make(rows)
     assert "rows.json" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"criteria": {"id_pattern": "("}}, "id_pattern"),
-        ({"criteria": {"id_patern": "x"}}, "did you mean 'id_pattern'"),
-        ({"path": "none.parquet"}, "none.parquet"),
-        ({"path": "none.json"}, "no such file"),
-    ],
-)
-def test_bad_recipes_are_one_line(make, settings, message):
-    with pytest.raises(InputError, match=message):
-        make([row(1)], **settings)
 
 
 @pytest.mark.parametrize(

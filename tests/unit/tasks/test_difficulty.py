@@ -10,11 +10,10 @@ from scripts import rate_difficulty
 from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, RATER
-from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.jobs import thread_pool
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
-from swelab.records import Fault, InputError, check, read_jsonl, write_json
+from swelab.records import check, read_jsonl, write_json
 from swelab.records.task_records import Difficulty
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.difficulty import Ratings, rate_tasks, read_word
@@ -128,17 +127,6 @@ def test_a_later_run_asks_only_for_what_is_not_rated(service, tmp_path):
     )
 
 
-def test_a_service_that_stumbles_is_asked_again(service, tmp_path):
-    service.script = {
-        "ALPHA": [fault(503, "busy"), (0, b""), fault(429, "slow down"), answer("easy")],
-        "BETA": [(200, b"<html>")] + [answer("medium")],
-        "GAMMA": [answer("hard")],
-    }
-    tasks = [task(1, "ALPHA"), task(2, "BETA"), task(3, "GAMMA")]
-    records, _ = rate(service, tmp_path, tasks)
-    assert [record["rating"] for record in records] == [1, 5, 9]
-
-
 def test_losses_are_typed(service, tmp_path):
     service.script = {
         "ALPHA": [fault(400, "This model's maximum context length is 16 tokens")],
@@ -160,39 +148,6 @@ def test_losses_are_typed(service, tmp_path):
     service.script = {"BETA": [answer("easy")]}
     records, _ = rate(service, tmp_path, tasks[1:2])
     assert records[0]["rating"] == 1
-
-
-def test_a_refusal_ends_the_run_with_one_line(service, tmp_path):
-    service.script = {"ALPHA": [fault(401, "no such key")]}
-    with pytest.raises(InputError, match="the model service refused: .*no such key"):
-        rate(service, tmp_path, [task(1, "ALPHA")])
-
-
-def test_nothing_rated_is_a_fault(service, tmp_path):
-    service.script = {"ALPHA": [answer("who knows")] * 3}
-    with pytest.raises(Fault, match="no task was rated: {'unreadable': 1}"):
-        rate(service, tmp_path, [task(1, "ALPHA")])
-
-
-def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_path):
-    with pytest.raises(InputError, match="policy p is scripted; expected one that answers"):
-        list(
-            rate_tasks(
-                [],
-                rater=RATER,
-                policy_name="p",
-                policy=ScriptedPolicy(kind="scripted", scaffold="x"),
-                progress=tmp_path / "j",
-                workers=1,
-            )
-        )
-    with pytest.raises(InputError, match="template: 'pach' is undefined"):
-        rate(
-            service,
-            tmp_path,
-            [task(1, "ALPHA")],
-            rater=RATER.model_copy(update={"instance_template": "{{ pach }}"}),
-        )
 
 
 def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):

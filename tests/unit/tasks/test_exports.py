@@ -2,17 +2,15 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.images.image_names import parse_image_name
-from swelab.records import InputError, write_json
+from swelab.records import write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import LISTS, ROWS, export
-from swelab.tasks.task_rows import read_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.tasks.test_criteria import patch, real_rows
 from tests.unit.tasks.test_datasets_source import row
@@ -149,33 +147,8 @@ def test_a_real_prompt_file_comes_out_as_it_went_in(tmp_path):
         assert instance == theirs["metadata"]["instance"]
 
 
-def test_the_script_by_hand(tmp_path):
-    tasks, _ = subset(tmp_path, [row(1)])
-    write_json(tmp_path / "tasks.json", tasks)
-    assert list(read_tasks(tmp_path / "tasks.json")) == tasks
-    (tmp_path / "mine.yaml").write_text(f"source: dataset\npath: {tmp_path / 'rows.json'}\n")
-
-    def run(*more):
-        words = ["--tasks", tmp_path / "tasks.json", "--recipe", tmp_path / "mine.yaml", "--output"]
-        words += [tmp_path / "out", "--manifest", tmp_path / "out/manifest.json", *more]
-        words = [sys.executable, "-m", "scripts.export_tasks", *words]
-        return subprocess.run(words, capture_output=True, text=True)
-
-    assert run("--images").returncode == 0
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["lines"]["slime.jsonl"] == 1
-    missing = run("--images", tmp_path / "none.json")
-    assert missing.returncode == 2 and "none.json: no such file" in missing.stderr
-
-
 def test_apptainer_files_are_no_docker_images(tmp_path):
     tasks, recipe = subset(tmp_path, [row(1, image_name="images/a.sif"), row(2, image_name="docker://a/b")])
     found, facts = written(tmp_path, tasks, recipe)
     assert found["docker_images.txt"] == ["a/b"]
     assert facts["left_out"] == {"docker_images.txt: an apptainer file": 1}
-
-
-def test_an_image_without_a_name_is_one_line(tmp_path):
-    tasks, recipe = subset(tmp_path, [row(1, image_name="Not A Name")])
-    with pytest.raises(InputError, match="'Not A Name' is not the name of an image"):
-        written(tmp_path, tasks, recipe)
-    assert not (tmp_path / "out/instance_ids.txt").exists()

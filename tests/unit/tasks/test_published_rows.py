@@ -153,11 +153,6 @@ def test_what_is_wrong_with_a_line_is_one_line(broken, words, make):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_cut_short_is_one_line(make):
-    with pytest.raises(InputError, match=r"train.jsonl, line 2: not JSON.*\(the line is cut short\)"):
-        make(slime(INSTANCE), slime(INSTANCE | {"instance_id": "own__pack-8"}), cut=-40)
-
-
 @pytest.mark.parametrize("files", ["tests/test_m.py", ["tests/test_m.py"], None, 3, {"a": 1}])
 def test_a_column_that_is_named_as_one_of_ours_does_not_count(files):
     assert not read_row(INSTANCE | {"files": files}, "rows.jsonl:1").files

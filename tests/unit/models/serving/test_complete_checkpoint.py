@@ -11,7 +11,7 @@ import pytest
 from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.models import policy_models as policies
 from swelab.models.serving.complete_checkpoint import complete_folder, longest_context, vocabulary
-from swelab.models.serving.lora import check_adapters, check_name, named_adapters
+from swelab.models.serving.lora import check_adapters, check_name
 from swelab.models.serving.serve_by_hand import (
     check_free,
     chosen_key,
@@ -44,12 +44,6 @@ def without(folder, *names):
     for name in names:
         (folder / name).unlink()
     return folder
-
-
-def test_a_whole_checkpoint_is_served_as_it_is(checkpoint, base, capsys):
-    with complete_folder(checkpoint, base) as folder:
-        assert folder == checkpoint
-    assert not capsys.readouterr().err
 
 
 def test_weights_alone_are_completed_and_not_written_to(checkpoint, base, capsys):
@@ -104,16 +98,6 @@ def test_a_base_of_another_vocabulary_is_refused(checkpoint, tmp_path):
     without(checkpoint, "tokenizer.json")
     with pytest.raises(InputError, match=r"merges.txt: another vocabulary than that of"):
         complete_folder(checkpoint, other).__enter__()
-
-
-def test_what_neither_has_is_named(checkpoint, tmp_path, base):
-    other = make_checkpoint(tmp_path / "other")
-    without(other, "config.json")
-    without(checkpoint, "config.json")
-    with pytest.raises(InputError, match=r"tuned/config.json: no such file, nor in .*other; expected it, or"):
-        complete_folder(checkpoint, other).__enter__()
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        complete_folder(checkpoint, tmp_path / "nowhere").__enter__()
 
 
 def test_the_context_is_the_models_at_most(checkpoint, base):
@@ -176,13 +160,6 @@ def test_adapters_are_checked_before_anything_starts(base, tmp_path):
         check_adapters({"tuned": str(folder)})
     with pytest.raises(InputError, match=r"adapter_config.json: no such file"):
         check_adapters({"tuned": str(base)})
-
-
-def test_adapters_on_the_command_line():
-    assert named_adapters(["a=x/y", "b=z"]) == {"a": "x/y", "b": "z"}
-    for wrong in (["a"], ["a="], ["a=x", "a=y"]):
-        with pytest.raises(InputError, match="expected name=folder"):
-            named_adapters(wrong)
 
 
 def test_a_key_that_can_be_guessed_is_for_this_machine_only(monkeypatch):

@@ -17,7 +17,6 @@ from swelab.models.serving.server import Endpoint
 from swelab.models.serving.server_watchdog import Server
 from swelab.records import InputError
 from tests.contract.attacks import PATIENCE, until
-from tests.toy_checkpoint import make_checkpoint
 
 SETTINGS = {"context_length": 256, "max_total_tokens": 1024, "max_running_requests": 4}
 
@@ -92,15 +91,6 @@ def test_one_that_starts_again_is_up_when_it_has_the_current_weights(keep, monke
     assert seen[:2] == ["published", "down, 1 starts"] and seen[-2:] == ["step-7", "up"]
 
 
-def test_what_will_not_come_up_again_is_said(keep):
-    script = Scripted("up", *["fails"] * 9)
-    fleet = keep(script)
-    fleet.await_first()
-    script.alive.clear()
-    with pytest.raises(ServingError, match="no room"):
-        fleet.await_end()
-
-
 def test_the_first_start_must_succeed(keep):
     fleet = keep(Scripted(), Scripted("fails"))
     with pytest.raises(ServingError, match="no room"):
@@ -152,15 +142,5 @@ def test_several_nodes_need_a_job(tmp_path, monkeypatch):
     with (
         pytest.raises(slurm.SlurmError, match="several nodes, and no SLURM job"),
         serve_fleet(tmp_path, name="toy", job=job, log=tmp_path / "log", **SETTINGS),
-    ):
-        pass
-
-
-def test_weights_that_cannot_be_served_are_told_as_by_one_server(tmp_path):
-    (make_checkpoint(tmp_path / "toy") / "config.json").unlink()
-    job = Job(servers=2)
-    with (
-        pytest.raises(InputError, match="config.json: no such file"),
-        serve_fleet(tmp_path / "toy", name="toy", job=job, log=tmp_path / "log", **SETTINGS),
     ):
         pass

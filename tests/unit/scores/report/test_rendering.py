@@ -12,7 +12,6 @@ import pytest
 from tests.unit.report_page import attempts, reported
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WIDTHS = (390, 768, 1280)
 pytestmark = [
     pytest.mark.full,
     pytest.mark.real,
@@ -82,11 +81,6 @@ def test_viewer_runs_and_nothing_is_requested(experiment, tmp_path):
     assert "example.invalid" not in log.read_text()
 
 
-def test_page_is_no_wider_than_the_screen(experiment, tmp_path):
-    script = "for (const page of pages) told.push(page.documentElement.scrollWidth)"
-    assert framed(experiment, tmp_path, WIDTHS, script) == list(WIDTHS)
-
-
 HELPERS = """
         const [page] = pages, at = (id) => page.getElementById(id);
         const shown = () => (at("instance") || at("trajectory")).textContent;
@@ -154,19 +148,3 @@ def test_steps_are_drawn_when_an_attempt_is_chosen(experiment, tmp_path):
     assert ran == 0 and dashed == refused["turns"] == 3 and prompt and patch and raw == refused["id"]
     step = refused["steps"][0]
     assert f"model {step['model_seconds']:.1f} s" in taken and f"{step['tokens'][1]} written" in taken
-
-
-def test_text_is_found_in_steps_where_that_is_wanted(experiment, tmp_path):
-    rows = attempts((experiment / "results/report.html").read_text())
-    mine = [row for row in rows if (row["policy"], row["subset"]) == ("sft", "drill-heldout")]
-    expected = [row["id"] for row in mine if "rm -rf build" in json.dumps(row["steps"])]
-    script = (
-        HELPERS
-        + f"""
-        set("search", "rm -RF build", "input"); told.push(shown());
-        at("deep").checked = true; at("deep").dispatchEvent(new Event("change"));
-        await until(() => page.querySelectorAll("#list button.row").length === {len(expected)});
-        told.push([...page.querySelectorAll("#list button.row")].map((row) => row.title))"""
-    )
-    none, found = framed(experiment, tmp_path, (1280,), script)
-    assert expected and sorted(found) == sorted(expected) and none == "No attempt here fits the filter."
