@@ -8,11 +8,9 @@ import pytest
 from swelab.agents.agent import AGENTS, loop_of, open_agent
 from swelab.agents.mini import Mini, SandboxEnvironment, run_rollout
 from swelab.configs import recipes
-from swelab.configs.json_schemas import schema_of
-from swelab.configs.kinds import RECIPE_KINDS, SCAFFOLD
+from swelab.configs.kinds import SCAFFOLD
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.turn_form import CalledForm
-from swelab.records import InputError
 from swelab.rollouts.rollout_stage import attempt_task
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import ROOT
@@ -115,13 +113,3 @@ def test_a_second_family_is_a_class_and_an_entry(run, monkeypatch):
     assert "-> return a - b" in seen[2] and "(2, 3, -1)\n(Pdb) " in seen[3]
     assert record["outcome"] == "submitted"
     assert record["model_patch"].count("diff --git") == 1 and "+    return a + b" in record["model_patch"]
-
-
-def test_an_unknown_agent_is_refused():
-    with pytest.raises(InputError, match="no agent is called 'mimi'; expected mini or "):
-        open_agent("mimi")
-
-
-def test_recipes_name_the_agents_that_there_are():
-    named = schema_of(RECIPE_KINDS["scaffold"])["properties"]["agent"]["enum"]
-    assert set(named) == {*AGENTS, "swe-agent"}  # an agent program that gets whole shards

@@ -100,12 +100,3 @@ def test_the_scratch_folder_is_looked_at(doctor, tmp_path, options, words):
         assert code == 1 and any(all(word in fix for word in words) for fix in fixes), text
     finally:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
-
-
-def test_a_python_without_the_packages_is_told_where_they_are(tmp_path):
-    subprocess.run([sys._base_executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
-    done = subprocess.run(
-        [tmp_path / "bare/bin/python", "-m", "scripts.doctor"], capture_output=True, text=True
-    )
-    assert done.returncode == 1 and done.stderr.startswith("error: no package ")
-    assert "run make setup, then .venv/bin/python -m scripts.doctor" in done.stderr

@@ -177,20 +177,6 @@ def test_files_are_looked_at(play):
     assert failed == "out\n\n[exit code 3]" and silent == "\n[exit code 0]"
 
 
-def test_view_says_how_to_go_on(play):
-    long = {"path": "calc/core.py", "new_code": "\n".join(f"x{n} = {n}" for n in range(1, 31))}
-    _, first, rest = told(
-        play,
-        ("rewrite", long),
-        ("view", {"path": "calc/core.py"}),
-        ("view", {"path": "calc/core.py", "start": 21}),
-        view_lines=20,
-    )
-    assert first.splitlines()[0] == "calc/core.py, lines 1 to 20 of 30:"
-    assert first.splitlines()[-1] == "[10 more lines: view calc/core.py with start 21.]"
-    assert rest.splitlines()[-1] == "  30 x30 = 30"
-
-
 def test_every_end_leaves_the_patch(play):
     edit = ("rewrite", FIX | {"new_code": "    return b - a"})
     stopped = play([edit, ("eval", {}), ("eval", {})], step_limit=2)

@@ -219,13 +219,3 @@ def test_what_is_asked_for_and_not_done_is_refused_by_name(service, behind, name
         client.chat.completions.create(model="expert", messages=ISSUE, **{name: REFUSED[name]})
     assert caught.value.param == name and caught.value.code == "unsupported_parameter"
     assert not service.requests and not service.charged
-
-
-def test_what_the_policy_says_too_may_be_asked_for(service, behind):
-    _, endpoint = behind(sampling={"temperature": 0.5, "max_tokens": 50, "seed": 7})
-    client = openai.OpenAI(base_url=endpoint.url, api_key=endpoint.api_key, max_retries=0)
-    same = {"temperature": 0.5, "top_p": 1, "max_tokens": 50, "max_completion_tokens": 50, "seed": 7}
-    same |= {"n": 1, "stream": False, "logprobs": False, "stop": None, "presence_penalty": 0, "user": "me"}
-    answer = client.chat.completions.create(model="expert", messages=ISSUE, tools=TOOLS, **same)
-    assert answer.choices[0].message.content.startswith("Turn 0")
-    assert service.requests[0]["body"]["tools"] == TOOLS

@@ -267,19 +267,6 @@ def test_what_is_not_whole_or_does_not_start_is_made_anew(bare, index):
     assert not (moved / ".venv").exists()
 
 
-def test_of_a_pip_conf_only_where_packages_come_from_counts(bare, index, tmp_path):
-    index.fill("both", "cpu", "cuda")
-    (tmp_path / "constraints.txt").write_text("torch<=2.0\neverything==0.9\nuv==0.1\n")
-    (tmp_path / "pip.conf").write_text(
-        f"[global]\nconstraint = {tmp_path}/constraints.txt\nno-index = true\nquiet = 3\n"
-        f"find-links = {index.folder}/both {tmp_path}/absent\n[install]\ntarget = {tmp_path}/elsewhere\n"
-    )
-    asked = len(index.asked)
-    code, text = install(bare, "http://127.0.0.1:9", PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
-    assert code == 0 and build(bare) == "cpu", text
-    assert len(index.asked) == asked and not (tmp_path / "elsewhere").exists()
-
-
 def test_an_index_that_does_not_answer_is_named_in_one_line(bare):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and stays silent
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
@@ -342,17 +329,6 @@ def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_room_is_looked_at_first(bare, index):
-    (bare / "small").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "none", str(bare / "small")], check=True)
-    try:
-        code, text = install(bare, index.url, folder="small/.venv")
-        assert code == 2 and "0.0 GB are free; expected 3.0 or more" in text.splitlines()[-1]
-    finally:
-        subprocess.run(["umount", "--lazy", str(bare / "small")], check=True)
-
-
 def test_the_second_of_two_says_who_is_at_work_and_does_nothing(bare, index):
     url = index.fill("both", "cpu", "cuda")
     command = [sys._base_executable, "envs/install.py", ".venv", "--torch", "auto", "envs/cpu.txt"]
@@ -404,15 +380,6 @@ def test_what_the_machine_lacks_is_said_before_anything_is_fetched(bare, index, 
     )
     assert made.returncode == 2 and all(word in made.stderr for word in words), made.stderr
     assert len(index.asked) == asked and not (bare / ".venv").exists()
-
-
-def test_a_clone_keeps_its_bytes_whatever_autocrlf_says(tmp_path):
-    command = ["git", "clone", "-q", "-c", "core.autocrlf=true", str(ROOT), str(tmp_path / "clone")]
-    subprocess.run(command, check=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "--eol"], cwd=tmp_path / "clone", capture_output=True, text=True, check=True
-    ).stdout
-    assert "i/lf" in listed and "w/crlf" not in listed and "w/mixed" not in listed
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")

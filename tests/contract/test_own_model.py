@@ -10,9 +10,9 @@ import transformers
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.files.weights import check_weights, header
-from swelab.records import InputError, write_jsonl
+from swelab.records import write_jsonl
 from swelab.sft.train.own_model import take_folder
-from swelab.sft.train.training import check_inputs, fine_tune
+from swelab.sft.train.training import fine_tune
 from tests.conftest import run_python
 from tests.toy_checkpoint import CONTEXT, VOCAB, conversations, make_checkpoint
 
@@ -84,14 +84,6 @@ def test_a_folder_is_fine_tuned(mine, tmp_path, family):
     assert before.keys() == after.keys() and not torch.equal(
         before["lm_head.weight"], after["lm_head.weight"]
     )
-
-
-def test_the_trainer_must_know_the_model(mine, tmp_path):
-    folder = mine("qwen3")
-    write_jsonl(tmp_path / "data.jsonl", conversations(8))
-    with pytest.raises(InputError, match="Qwen3ForCausalLM with trainer: torchtune; expected trainer: trl"):
-        check_inputs(folder, tmp_path / "data.jsonl", sft("torchtune").train, "torchtune")
-    assert check_inputs(folder, tmp_path / "data.jsonl", sft("trl").train, "trl")
 
 
 def edited(folder, name, **changes):

@@ -68,13 +68,6 @@ def test_an_engine_killed_and_restarted_is_down_and_then_works_again(engine, doc
     assert until(lambda: engine.containers() == [] and processes_with(sleep) == [])
 
 
-def test_no_engine_is_said_in_one_line(engine, monkeypatch, tmp_path):
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    done = run_python("-m", "scripts.reap", env=os.environ)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"error: no container engine answers at unix://{tmp_path}/nobody.sock" in done.stderr
-
-
 def test_an_image_is_known_by_its_digest_alone(engine, docker, tree, image):
     wrong = "sha256:" + "0" * 64
     for missing in (Image(image.name, wrong), Image("nobody/nothing:v1", wrong), Image("!", "x")):

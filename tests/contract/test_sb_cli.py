@@ -11,26 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from swelab.configs import recipes
-from swelab.configs.kinds import SUBSET
-from swelab.grading.grading_stage import Bench
-from swelab.grading.harness.spec import read_spec
-from swelab.grading.swebench_report import build_report, validation
-from swelab.grading.validation.validate_tasks import validate
-from swelab.jobs.journal import Journal
+from swelab.grading.swebench_report import build_report
 from swelab.patience import Pauses
-from swelab.records import InputError, check, read_jsonl, write_json
+from swelab.records import read_jsonl
 from swelab.records.attempt_records import Grade, Prediction
-from swelab.records.report_records import Report
-from swelab.records.task_records import Lock, Task
 from swelab.scores.score import score as scored
 from swelab.service import ServiceError, SubmissionRefused, submission
 from swelab.service.sb_cli import SbCli, ServiceBenchmark
 from swelab.service.submission import Waiting, judge_by_service, sendable
-from swelab.tasks.checkout import RepoStore
-from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.task_rows import read_tasks
-from swelab.tasks.validation_lock import read_kept
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving
 
@@ -165,51 +154,6 @@ def graded(files, tasks="tasks.json"):
     return [Grade.of(row) for row in read_jsonl(files / "grades.jsonl")]
 
 
-class Pulled:
-    """A pulled image, reduced to its digest."""
-
-    digest = "sha256:" + "a" * 64
-
-
-def test_tasks_whose_answers_are_private_are_scored(files):
-    """From published rows without patch and tests to a score. Nothing runs in a sandbox."""
-    published = {"repo": "a/b", "patch": "", "test_patch": "", "problem_statement": "Broken.", "version": "1"}
-    rows = [
-        Task.of({**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"})
-        for name in IDS
-    ]
-    write_json(files / "rows.json", rows)
-    settings = {"source": "dataset", "path": str(files / "rows.json"), "answers": "private"}
-    recipe = recipes.complete(SUBSET, {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
-    write_json(files / "tasks.json", list(make_tasks(recipe)[0]))
-    write_json(files / "verified.yaml", recipe.plain())
-    tasks = list(read_tasks(files / "tasks.json"))
-    bench = Bench(RepoStore(files, files), None, dict.fromkeys(IDS, Pulled()))
-    with Journal(files / "validation.jsonl") as journal:
-        lock = validate(
-            tasks, recipe.validation, bench, journal, 1, {IDS[3]: "its image could not be pulled"}
-        )
-    check(lock, Lock, "test")
-    write_json(files / "lock.json", lock)
-    write_json(files / "kept.json", list(read_kept(files / "tasks.json", files / "lock.json")))
-    assert (len(lock["kept"]), len(lock["broken"]), lock["private"]) == (3, 1, 3)
-    write_json(files / "preds.json", {name: PREDICTIONS[name] for name in IDS[:3]})
-    with serving(Service(resolved=IDS[1:2])) as address:
-        done = script(files, address, tasks="kept.json")
-        assert done.wait(60) == 0, done.stderr.read()
-    grades = graded(files, "kept.json")
-    kept = [task for task in tasks if task["instance_id"] != IDS[3]]
-    report = build_report(kept, grades, "p", "s") | {"validation": validation(lock)}
-    check(report, Report, "test")
-    score = scored(kept, report, "p", "s")
-    assert (score["resolved"], score["total"]) == (1, 3)
-    told = score["validation"]
-    assert (told["gold_tasks"], told["kept"], told["private"], told["broken"]) == (1, 3, 3, 1)
-    assert told["gold_runs_resolved"] == 0
-    with pytest.raises(InputError, match="its tests are private; expected `scorer: sb-cli`"):
-        read_spec(tasks[0])
-
-
 def test_a_killed_run_is_taken_up_and_scored(files):
     """The command is killed while it waits.
 
@@ -233,11 +177,3 @@ def test_a_killed_run_is_taken_up_and_scored(files):
     report = build_report(tasks, graded(files), "p", "s")
     score = scored(tasks, report, "p", "s")
     assert (score["resolved"], score["total"]) == (2, 4) and score["statuses"]["empty_patch"] == 1
-
-
-def test_without_a_key_or_the_program_nothing_is_sent(files):
-    told = script(files, "http://127.0.0.1:1", SWEBENCH_API_KEY="").communicate()[1]
-    assert told.startswith("error: $SWEBENCH_API_KEY is not set; expected")
-    (files / "preds.json").write_text(json.dumps({"x": {**PREDICTIONS[IDS[0]], "instance_id": "x"}}))
-    done = script(files, "http://127.0.0.1:1")
-    assert "1 predictions match no task, such as x" in done.communicate()[1] and done.returncode == 2

@@ -15,19 +15,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
-from swelab.configs.kinds.rater import Rater
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving import gate_process, server_watchdog
 from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import open_fleet, serve_fleet
 from swelab.models.serving.server import Endpoint, free_port
-from swelab.records import InputError
-from swelab.records.task_records import Task
-from swelab.tasks.difficulty import MARKS, rate_tasks
 from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, VOCAB, make_adapter, make_checkpoint, merge_adapter
 
@@ -204,70 +198,6 @@ def test_a_conversation_beyond_the_context_is_the_context_limit(endpoint):
         ask(endpoint, "x " * 2 * CONTEXT)
     with pytest.raises(ContextLimit):
         ask(endpoint, "x " * (CONTEXT // 2), max_tokens=CONTEXT // 2 + 100)
-
-
-def test_a_refused_request_is_one_line(endpoint):
-    with pytest.raises(InputError, match="refused"):
-        ask(endpoint, "x", temperature=-1)
-
-
-def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
-    """The model's text is nonsense: one is made a valid rating, one is not, and one issue is too long."""
-    monkeypatch.setenv("TOY_KEY", endpoint.api_key)
-    settings = {"kind": "checkpoint", "scaffold": "demo", "weights": "toy", "endpoint": endpoint.url}
-    settings |= {"api_key_env": "TOY_KEY", "sampling": {"max_tokens": 4}}
-    policy = recipes.complete(POLICY, settings, "it")
-    prompt = {"system_template": "Fix the bug.", "instance_template": "{{ problem_statement }}"}
-    tasks = [
-        Task.of({"instance_id": name, "problem_statement": text})
-        for name, text in (("short", "Rate it."), ("long", "x " * CONTEXT))
-    ]
-
-    def rate(*words):
-        rater = Rater.model_construct(policy="toy", **prompt, ratings=dict.fromkeys(words, 5), attempts=2)
-        given = {"policy_name": "toy", "policy": policy, "progress": tmp_path / "j", "workers": 2}
-        return [(each["outcome"], each["rating"]) for each in rate_tasks(tasks, rater=rater, **given)]
-
-    said = ask(endpoint, "Rate it.", max_tokens=4)["content"].strip(MARKS)
-    assert rate(said, "none") == [("rated", 5), ("context_limit", None)]
-    assert rate("easy", "hard") == [("unreadable", None), ("context_limit", None)]
-
-
-DEBUGGER = """
-{agent: debugger, tools: [view, rewrite, eval], tool_descriptions: short, calls: qwen, max_format_errors: 2,
- format_error_template: again, system_template: Fix the bug., instance_template: Answer.}
-"""
-
-
-def test_debugging_rows_are_attempted_through_the_endpoint_of_a_served_checkpoint(endpoint, tmp_path):
-    """The model's text is nonsense: every attempt ends without a tool call, and none is lost."""
-    files = {"solution.py": "def f():\n    return 0\n"}
-    files["test.py"] = "import solution\n\n\ndef test_f():\n    assert solution.f() == 1\n"
-    listed = [{"path": path, "content": text} for path, text in files.items()]
-    rows = [
-        {"task_id": f"kod_{n}", "extra_info": {"files": listed, "task_name": f"kod_{n}"}} for n in range(3)
-    ]
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    (tmp_path / "short.yaml").write_text(DEBUGGER)
-    given = [
-        "--parquet_path",
-        "rows.json",
-        "--model_name",
-        "toy",
-        "--base_url",
-        endpoint.url,
-        "--n_parallel",
-        "3",
-    ]
-    given += ["--output_dir", "out", "--scaffold", "short.yaml", "--max-tokens", "24", "--max_steps", "4"]
-    told = os.environ | {"SWE_PDB_API_KEY": endpoint.api_key, "PYTHON_BIN": sys.executable}
-    command = [ROOT / "swe-pdb/run_kod_debug_gym.py", *given]
-    done = subprocess.run(command, cwd=tmp_path, env=told, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "| resolved | 0 of 3, 0.0% [" in done.stdout and "| pass@1 | 0.0% [" in done.stdout
-    record = json.loads((tmp_path / "out/summary.json").read_text())
-    assert (record["outcomes"], record["errors"], record["complete"]) == ({"malformed": 3}, 0, True)
-    assert record["usage"]["calls"] == 6 and record["usage"]["completion_tokens"] > 0
 
 
 @pytest.mark.full

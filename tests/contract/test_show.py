@@ -99,27 +99,6 @@ def test_another_verdict_than_before_is_said(results, task):
     assert code == 1 and told.splitlines()[-2:] == ["resolved", "the verdict was unresolved"]
 
 
-@pytest.mark.full
-def test_the_log_alone_and_the_record_alone(results, task):
-    code, text, _ = show(task["instance_id"], "--policy", "right", "--results", results, "--raw")
-    record = json.loads(text)
-    assert (
-        record["grade"]["status"] == "resolved" and record["run"]["observed"]["exit"] == record["run"]["code"]
-    )
-    code, log, _ = show(task["instance_id"], "--policy", "right", "--results", results, "--log")
-    assert code == 0 and log.strip() == record["run"]["log"].strip() and "PASSED" in log
-
-
-@pytest.mark.full
-def test_several_attempts_are_listed_with_their_commands(results, task):
-    code, text, _ = show(task["instance_id"], "--results", results)
-    commands = [line.strip() for line in text.splitlines() if PROGRAM in line]
-    assert code == 0 and len(commands) == 2 and "right on calc: resolved" in text
-    for command in commands:
-        code, text, _ = show(*shlex.split(command.removeprefix(PROGRAM)))
-        assert code == 0 and "Test log" in text
-
-
 def test_what_is_not_there_is_one_line(results, task):
     name = task["instance_id"]
     code, _, told = show(name[:-1] + "~", "--results", results)
@@ -147,20 +126,3 @@ def test_what_is_not_there_is_one_line(results, task):
 
 def test_a_terminal_is_not_steered_by_what_tests_print():
     assert plain("a\x1b]0;title\x07b\rc\td\n\x9b2J\udcff") == "a?]0;title?b?c\td\n?2J?"
-
-
-@pytest.mark.full
-def test_a_run_by_hand_is_shown(results, task):
-    subset = results / "tasks/calc.json"
-    logs = results.parent / "logs"
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.run_evaluation", "-d", subset, "--run_id", "mine", "--logs", logs,
-         "--repos-dir", results / "repos", "-p", results / "rollouts/wrong/calc/preds.json"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    words = ["--results", results, "--logs", logs / "mine", "--tasks", subset]
-    code, text, _ = show(task["instance_id"], *words)
-    assert code == 0 and "mine on by_hand" in text and f"FAILED {task['FAIL_TO_PASS'][0]}" in text
-    (command,) = [line.strip() for line in text.splitlines() if line.endswith(" --run")]
-    assert show(*shlex.split(command.removeprefix(PROGRAM)))[0] == 0

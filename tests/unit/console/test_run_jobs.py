@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.console import run_jobs
-from swelab.console.run_jobs import Forecast, Job, last_words, reasons
+from swelab.console.run_jobs import Forecast, Job, last_words
 
 
 def job(tmp_path, rule="grade", number=1):
@@ -53,20 +53,6 @@ def test_a_job_is_named_by_its_rule_and_what_tells_it_apart(tmp_path, clock):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "snakemake, ours",
-    [
-        ("Missing output files: a, b, c; Input files updated by another job: d", "there is no a and 2 more"),
-        ("Input files updated by another job: d", "a job before makes d"),
-        ("Forced execution", "forced execution"),
-        ("Updated input files: configs/x.yaml", "updated input files configs/x.yaml"),
-        ("", "asked for"),
-    ],
-)
-def test_reasons(snakemake, ours):
-    assert reasons(snakemake) == ours
-
-
 def test_a_failed_jobs_last_words(tmp_path):
     log = tmp_path / "x.log"
     assert "it was killed, or never started" in last_words([str(log)])
@@ -94,17 +80,3 @@ def test_the_end_is_told_once_every_rule_was_seen(tmp_path, clock):
     assert again.seconds_left([], 10) == pytest.approx(2 * 10 + 4)
     running = job(tmp_path, number=2)
     assert again.seconds_left([running], 10) == pytest.approx((10 + 4) / 2), "two at once"
-
-
-def test_a_run_does_not_end_before_its_running_jobs(tmp_path, clock):
-    forecast, first = Forecast(tmp_path), job(tmp_path)
-    forecast.remaining.update({"grade": 2})
-    clock.now = 10
-    forecast.record_finish(first)
-    clock.now, late = 40, job(tmp_path, number=2)
-    assert forecast.seconds_left([late], 40) == pytest.approx(30), "it is 30 s late"
-    told = {"label": "grade", "done": 3, "total": 9, "good": 1, "left": 1260.0}
-    (tmp_path / "grade.progress.json").write_text(json.dumps(told))
-    assert forecast.seconds_left([late], 40) == 1260
-    clock.now = 5
-    assert forecast.seconds_left([], 40) == pytest.approx(10)

@@ -12,7 +12,7 @@ import pytest
 
 from swelab.console import terminal
 from swelab.console.job_runs import machine_record, read_runs
-from swelab.console.terminal import Progress, clock, run_script, speed_text
+from swelab.console.terminal import Progress, clock, run_script
 from swelab.machine import this_machine
 from swelab.records import InputError
 
@@ -34,19 +34,6 @@ def test_a_log_gets_few_lines(monkeypatch):
     assert len(stream.getvalue().splitlines()) == 4, "one each 30 s of 100, and the last"
 
 
-@pytest.mark.parametrize(
-    ("rate", "told"), [(12.34, "12.3/s"), (1, "1.0/s"), (0.05, "3.0/min"), (0.002, "7.2/h"), (0, "0.0/h")]
-)
-def test_a_slow_job_has_a_speed_too(rate, told):
-    assert speed_text(rate) == told
-
-
-def test_nothing_is_said_of_the_speed_before_the_first_instance():
-    stream = io.StringIO()
-    Progress(4, "grade", stream).close()
-    assert stream.getvalue() == "grade: 0/4\n"
-
-
 def test_a_terminal_gets_one_line_that_is_redrawn():
     stream = Terminal()
     progress = Progress(4, "x", stream)
@@ -57,14 +44,6 @@ def test_a_terminal_gets_one_line_that_is_redrawn():
     progress.close()
     assert stream.getvalue().count("\n") == 1
     assert "x: 4/4, 2 ok" in stream.getvalue()
-
-
-def test_steps_that_cannot_fail_have_no_ok():
-    stream = io.StringIO()
-    progress = Progress(1, "train", stream)
-    progress.done()
-    progress.close()
-    assert "ok" not in stream.getvalue()
 
 
 def test_clock():
@@ -146,11 +125,3 @@ def test_a_job_of_a_run_that_draws_tells_how_far_it_is(tmp_path, monkeypatch):
     assert (told["done"], told["good"]) == (2, 1) and told["left"] >= 0
     monkeypatch.setenv("SWELAB_LOG", str(tmp_path / "none/x.log"))
     Progress(1, "grade", io.StringIO()).close()  # a missing folder is not this job's fault
-
-
-def test_what_goes_into_the_log_already_is_not_written_twice(tmp_path):
-    log = tmp_path / "log"
-    code = "from swelab.console.terminal import run_script, fail; run_script(lambda: fail('no'))"
-    with open(log, "w") as stream:
-        subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, stderr=stream)
-    assert log.read_text() == "error: no\n"

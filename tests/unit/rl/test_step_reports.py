@@ -31,20 +31,6 @@ def test_a_step_is_one_line():
     assert step_line({name: value for name, value in LINE.items() if "time/" not in name}, 12) == said
 
 
-def test_what_a_step_did_not_measure_is_left_out():
-    lost = {"step": 1, "rollouts": 2, "groups": 1, "rate/lost": 1.0, "time/rollouts": 3, "time/train": 0}
-    said = "step 1 of 1: 2 rollouts, 100% lost to infrastructure, 0:03 of rollouts, 0:00 of training"
-    assert step_line(lost, 1) == said
-
-
-def test_a_step_that_trained_nothing_says_why():
-    constant = LINE | {"train/tokens": 0.0, "groups_dropped/constant": 7}
-    assert (
-        ", trained nothing: of 8 groups 7 were dropped as constant, 1 were dropped as failure, "
-        in step_line(constant, 12)
-    )
-
-
 def test_a_validation_has_its_interval():
     figures = {"validation/tasks": 40, "validation/resolved": 27, "validation/lost": 2}
     said = "validation after 5 steps: 27 of 40 tasks resolved (68%, between 52% and 80%)"

@@ -67,21 +67,3 @@ def test_no_task_left_is_one_line():
     counts = "{'always_solved': 1, 'never_solved': 1, 'seldom_solved': 1}"
     expected = "expected other bounds, or more `samples` of policy p"
     assert str(caught.value) == f"no task of s is solved as often as asked: {counts}; {expected}"
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"at_least": 0.9, "at_most": 0.1}, "at_least is 0.9 and at_most 0.1"),
-        ({"at_least": 1.5}, "at_least: 1.5 is greater than the maximum of 1"),
-        ({"at_least": True}, "at_least"),
-        ({"order": "easy"}, "order: 'easy' is not one of"),
-        ({"at_lest": 0.1}, "did you mean 'at_least'"),
-        ({"policy": ""}, "policy: '' should be non-empty"),
-        ({"limit": 3}, "unknown key limit"),
-    ],
-)
-def test_bad_recipes_are_one_line(settings, words):
-    with pytest.raises(InputError) as caught:
-        subset(**settings)
-    assert words in str(caught.value)

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.configs.json_schemas import schema_of
-from swelab.configs.kinds import RECIPE_KINDS
 from swelab.files.weights import check_weights
-from swelab.models.serving import engine as engines
 from swelab.models.serving.engine import ENGINES, ServerSettings, open_engine
 from swelab.records import InputError
 from tests.conftest import ROOT
@@ -62,17 +59,6 @@ def test_what_an_engine_is_asked(name, asked, tmp_path):
     assert engine.adapter_model("toy", "a") != "toy"
     with pytest.raises(InputError, match="a LoRA adapter in PEFT's layout|no such file"):
         engine.program(replace(asked, adapters={"a": str(asked.folder)}), 1)
-
-
-def test_an_unknown_engine_is_refused():
-    with pytest.raises(InputError, match="no inference engine is called 'sglnag'; expected sglang"):
-        open_engine("sglnag")
-
-
-def test_recipes_name_the_engines_that_there_are():
-    schema = schema_of(RECIPE_KINDS["policy"])
-    (named,) = [kind["properties"]["engine"] for kind in schema["oneOf"] if "engine" in kind["properties"]]
-    assert named["enum"] == list(ENGINES) and engines.DEFAULT_ENGINE in ENGINES
 
 
 def test_nothing_else_knows_which_engine_it_is():

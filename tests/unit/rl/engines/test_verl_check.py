@@ -5,10 +5,8 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.machine import GIB, Gpu, Machine
-from swelab.records import Fault
-from swelab.rl.engines import verl_check, verl_machine
+from swelab.rl.engines import verl_check
 from swelab.rl.engines.verl_check import cluster_findings
-from swelab.rl.machine_check import check_recipe, preflight
 from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
 from tests.qwen3_shapes import qwen3
 
@@ -73,32 +71,6 @@ def test_what_does_not_fit_is_one_sentence(changes, said):
     assert not any("\n" in line for line in found)
 
 
-def test_a_missing_megatron_is_told_where_it_is_asked_for(monkeypatch, tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(verl_check, "has_megatron", verl_machine.has_megatron)
-    monkeypatch.setenv(verl_machine.PYTHON, str(python))
-    (told,) = [line for line in lines(shipped()) if "Megatron" in line]
-    assert told.startswith("FIX  verl.trainer.backend megatron: there is no Megatron in verl's environment")
-    assert not any("Megatron" in line for line in lines(shipped("swepdb-8b")))
-    monkeypatch.setenv(verl_machine.PYTHON, str(tmp_path / "none"))
-    assert not any("Megatron" in line for line in lines(shipped()))
-
-
-def test_without_gpus_nothing_is_said_of_them():
-    fsdp2 = {"backend": "fsdp2", "tensor_parallel": 1, "context_parallel": 1, "sequence_parallel": 2}
-    found = lines(shipped(train__device="cpu", verl__trainer=fsdp2, job__nodes=5), LOGIN)
-    assert [line.split()[1] for line in found] == ["nodes:", "tokens:", "disk:", "pool:"]
-
-
-def test_a_former_run_that_is_not_there_is_told(tmp_path):
-    (tmp_path / "global_step_3/actor").mkdir(parents=True)
-    assert lines(shipped(verl__resume_from=str(tmp_path / "global_step_3"))) == lines(shipped())
-    (told,) = set(lines(shipped(verl__resume_from=str(tmp_path / "global_step_4")))) - set(lines(shipped()))
-    assert told.startswith("FIX") and "no folder" in told and "global_step_4/actor; expected" in told
-
-
 def test_what_is_only_likely_to_be_slow_is_a_warning(monkeypatch):
     (gpus,) = [line for line in lines(shipped(), LOGIN) if line.startswith("low")]
     assert "GPUs: 0 here, and a node of it has 8: start it where they are" in gpus
@@ -110,14 +82,6 @@ def test_what_is_only_likely_to_be_slow_is_a_warning(monkeypatch):
     assert any(
         line.startswith("low  rollouts.at_once 128, and no pool is named") for line in lines(shipped())
     )
-
-
-def test_a_pool_that_does_not_answer_is_told(monkeypatch):
-    def silent():
-        raise Fault("the pool at http://p:1 cannot do /status now")
-
-    monkeypatch.setattr(verl_check, "pool_places", silent)
-    assert lines(shipped())[-1] == "FIX  pool: the pool at http://p:1 cannot do /status now"
 
 
 def test_gpus_that_train_and_serve_in_turn_must_hold_what_stays():
@@ -144,16 +108,3 @@ def test_needs_follow_the_formulas():
     assert checkpoint_bytes(shipped(), QWEN3_32B) == 14 * every
     fsdp = shipped("swepdb-14b")
     assert trainer_needs(fsdp, QWEN3_32B).optimizer == 8 * every / 8
-
-
-def test_the_check_of_a_recipe_tells_it_where_the_start_is_there_and_where_not(tmp_path, monkeypatch):
-    asked, both = shipped(), shipped(engine="embedded")
-    monkeypatch.chdir(tmp_path)
-    told = [str(each) for each in check_recipe(asked)]
-    assert told[0] == "FIX  start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
-    assert any("8 of 8 GPUs" in line for line in told)
-    found = preflight(asked, QWEN3_32B | {"max_position_embeddings": 8192}, NODE)
-    assert found[0].severity == "FIX" and "the start's model has 8192 positions" in found[0].sentence
-    assert any(
-        "engine embedded does not look at it" in each.sentence for each in preflight(both, QWEN3_32B, NODE)
-    )

@@ -97,8 +97,3 @@ def test_one_machine_and_a_ray_that_runs_need_nothing_of_ours(job, tmp_path, mon
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     with opened(tmp_path) as ray:
         assert ray.address == "head:6379"
-
-
-def test_on_cpus_a_job_of_other_nodes_is_refused():
-    with pytest.raises(InputError, match="job.nodes 3, but verl takes 2: write that, or 1"):
-        recipe(job={"nodes": 3})
