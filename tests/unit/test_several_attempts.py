@@ -1,9 +1,6 @@
 """Several attempts of a policy at each task: names, seeds, files, and the effect of one more attempt."""
 
 import hashlib
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ from swelab.jobs.shards import attempt_name, parse_shard, sample_of, shard_names
 from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy_models import of_sample, same_again
-from swelab.records import InputError, check, write_json, write_jsonl
+from swelab.records import InputError, check, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory, Usage
 from swelab.records.report_records import Report
 from swelab.records.task_records import Task
@@ -28,7 +25,6 @@ from swelab.rollouts.token_usage import usage_of
 from swelab.sft.rows.dataset import load_verdicts, why_unresolved
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x", seed=7, wrong_edit=0.4, give_up=0.2)
 SERVED = CheckpointPolicy(
     kind="checkpoint", scaffold="x", weights="w", sampling={"temperature": 0.7, "seed": 3}
@@ -199,23 +195,3 @@ def test_what_is_not_known_of_tokens_and_cost_is_null_and_never_0(changes, told)
     found = usage_of(rolled("a", **changes))
     check(found, Usage, "test")
     assert tuple(found.values()) == told
-
-
-def test_the_script_collects_a_sample_and_its_usage(tmp_path):
-    task = Task.of({
-        "instance_id": "a", "repo": "o/r", "patch": "d", "problem_statement": "t", "FAIL_TO_PASS": ["t"],
-        "PASS_TO_PASS": [], "image_name": "i",
-    })  # fmt: skip
-    write_json(tmp_path / "tasks.json", [task])
-    write_jsonl(tmp_path / "t.jsonl", [rolled("a", 1, messages=[turn(5, 1)])])
-    command = [
-        sys.executable, "-m", "scripts.collect_predictions", "--tasks", "tasks.json", "--trajectories",
-        "t.jsonl", "--usage", "usage.s1.json", "--output", "preds.s1.json",
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "preds.s1.json").read_text())["a"]["sample"] == 1
-    usage = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 1, "cost": None}
-    assert json.loads((tmp_path / "usage.s1.json").read_text()) == {"a": usage}
