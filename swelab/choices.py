@@ -107,7 +107,7 @@ BACKENDS: dict[str, SandboxBackend] = {
     "apptainer": SandboxBackend(
         "containers of the program apptainer",
         "sandbox.apptainer:ApptainerBackend",
-        puller="images.apptainer_images:ApptainerPuller",
+        puller="images.pull:ApptainerPuller",
         needs_image=True,
     ),
     "remote": SandboxBackend(

@@ -4,20 +4,55 @@ Instances run concurrently. Each finished instance is written to the journal.
 """
 
 import os
+import statistics
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from swelab.console.terminal import Progress
-from swelab.jobs.instance_durations import Timings
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
 from swelab.jobs.thread_pool import Done, Threads, Todo
 from swelab.records import InputError, Kind
+
+SUFFIX = ".seconds.tsv"
+
+
+def _name(item: Any) -> str:
+    """Returns the instance id of an item, or "" if it has none, such as a run for several tasks."""
+    return str(item.get("instance_id", "") if isinstance(item, Mapping) else getattr(item, "instance_id", ""))
+
+
+class Timings:
+    """The durations of instances, also of other policies on the same subset."""
+
+    def __init__(self, journal: Path):
+        self.path = journal.with_suffix(SUFFIX)
+
+    def note(self, done: Sequence[Done]) -> None:
+        """Adds the durations of finished instances to the table."""
+        with open(self.path, "a", encoding="utf-8") as stream:
+            stream.writelines(f"{name}\t{each.seconds:.3f}\n" for each in done if (name := _name(each.item)))
+
+    def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Sorts `todo` by the last known duration, the longest first. An unknown one counts as the median.
+
+        The journals of the policies are in <stage>/<policy>/<subset>/.
+        """
+        stage, subset = self.path.parents[2], self.path.parent.name
+        durations: dict[str, float] = {}
+        for path in sorted(stage.glob(f"*/{subset}/*{SUFFIX}")):
+            for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                with suppress(ValueError):
+                    name, seconds = line.split("\t")
+                    durations[name] = float(seconds)
+        middle = statistics.median(durations.values()) if durations else 0.0
+        return sorted(todo, key=lambda pair: -durations.get(_name(pair[1]), middle))
 
 
 def run_shard(

@@ -1,5 +1,6 @@
 """The task source `dataset`: a published set in SWE-smith's or SWE-bench's schema, or a local copy."""
 
+import hashlib
 import re
 import sys
 from collections import Counter
@@ -16,7 +17,34 @@ from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
 from swelab.tasks.published_rows import lacks, read_row
-from swelab.tasks.sampling import ordered_ids
+
+
+def ordered_ids(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
+    """Returns instance ids in the recipe's order. repos: maps an id to its repository, as published.
+
+    If `order` is "seeded", ids are sorted by a hash of seed and id. So the order of two ids does not depend
+    on other rows. If `stratify` is "equal", repositories take turns. If `stratify` is "proportional", each
+    repository has about the same share in each section of the order as in the whole set. A larger limit gives
+    the same first rows.
+    """
+    ids = list(repos)
+    if recipe.order == "seeded":
+        ids.sort(key=lambda name: _draw(recipe.seed, name))
+    if recipe.stratify == "none":
+        return ids
+    sizes, ranks = Counter(repos.values()), Counter[str]()
+    turns = {}
+    for name in ids:
+        repo = repos[name]
+        share = sizes[repo] if recipe.stratify == "proportional" else 1
+        turns[name] = ((ranks[repo] + 0.5) / share, _draw(recipe.seed, repo))
+        ranks[repo] += 1
+    return sorted(ids, key=lambda name: turns[name])
+
+
+def _draw(seed: int, name: str) -> str:
+    return hashlib.sha256(f"{seed}\n{name}".encode()).hexdigest()
+
 
 DOWNLOADS = Path("results/downloads/datasets")
 _HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")

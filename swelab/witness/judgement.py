@@ -3,8 +3,10 @@ confirms the patch if it equals the gold patch's value, or if the test's `==` ho
 easy to satisfy (`!=`, `in`, truth, both sides from the patch) alone prove nothing. A relation contradicts
 only if it held for the gold patch's own values."""
 
+import datetime
 import json
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from swelab.records.witness_records import (
     GoldTest,
@@ -19,11 +21,45 @@ from swelab.records.witness_records import (
 from swelab.witness import bits as weights
 from swelab.witness.asserted import CANNOT_SAY, is_strong, public_text, relation
 from swelab.witness.changes import Guesses
-from swelab.witness.clock import tells_the_day, today
 from swelab.witness.emitted import Data, Key, TestOutput, read
 from swelab.witness.node_ids import case_of
 from swelab.witness.relations import OPAQUE, equal, margins
 from swelab.witness.visible_constants import hash_of
+
+_WRITTEN = (
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%Y%m%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m/%d/%y",
+    "%d %b %Y",
+    "%b %d, %Y",
+    "%d %B %Y",
+    "%B %d, %Y",
+)
+
+
+def today() -> list[datetime.date]:
+    """Returns the current dates in local time and in UTC, since a sandbox may use either time zone."""
+    now = datetime.datetime.now(datetime.UTC)
+    return sorted({now.date(), now.astimezone().date()})
+
+
+def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
+    """Returns whether canonical data contain one of the dates, in one of the usual spellings."""
+    text = json.dumps(values)
+    return any(each in text for day in days for each in _spellings(day))
+
+
+def _spellings(day: datetime.date) -> set[str]:
+    plain = f"({day.year}, {day.month}, {day.day}"  # start of the repr of a date or a datetime
+    listed = json.dumps([["i", str(part)] for part in (day.year, day.month, day.day)])[1:-1]
+    return {day.strftime(form) for form in _WRITTEN} | {f"{plain})", f"{plain},", listed}
+
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from swelab.images.apptainer_images import ApptainerPuller, file_record
 from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
 from swelab.images.image_names import parse_image_name
+from swelab.images.pull import ApptainerPuller, file_record
 from swelab.images.registry import Registry
 from swelab.records import write_json
 from tests.conftest import ROOT

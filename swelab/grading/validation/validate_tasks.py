@@ -4,10 +4,14 @@ Gold patches are graded by the grader itself. With its gold patch, every task of
 archive's clean tree. So one run of a test command on that tree covers every task with that command.
 """
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 
 from swelab.configs.kinds.kodcode_subset import NullValidation
@@ -17,12 +21,10 @@ from swelab.grading import versions
 from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox
-from swelab.grading.harness.logs import statuses
+from swelab.grading.harness.logs import GROUPS, statuses
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
-from swelab.grading.validation.gate_verdict import Brief, sentence
-from swelab.grading.validation.null_only import has_no_gold, null_facts
-from swelab.grading.validation.reversed_gold import applies_again
+from swelab.grading.validation.null_only import has_no_gold, null_difference, null_facts, null_sentence
 from swelab.grading.validation.validation_batches import Batch, gold_batches, rounds
 from swelab.grading.validation.witness_stage import add_witnesses
 from swelab.grading.witness_store import WitnessWriter
@@ -30,11 +32,97 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.resumable_run import run_shard
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, digest
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task
 from swelab.sandbox import Limits, SandboxError
-from swelab.tasks.checkout import gold_patch
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.patch_application import apply_patch, encode_patch
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
+
+
+def applies_again(task: Task, patch: str, store: RepoStore) -> bool:
+    """Returns whether `patch` applies to the code with the bug, by `git apply` or `patch`, as for a
+    prediction.
+    """
+    clean = store.clean_tree(task)
+    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+        tree = Path(scratch)
+        for name in touched_paths(task.patch):
+            if (clean / name).is_file():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(clean / name, tree / name)
+        try:
+            if apply_patch(tree, task.patch).returncode:
+                return True  # the grader will report why the task's patch does not apply
+            if apply_patch(tree, patch, "--check").returncode == 0:
+                return True
+        except PatchRefused:
+            return True  # the grader will report this too
+        dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))
+        return subprocess.run(dry, input=encode_patch(patch), capture_output=True).returncode == 0
+
+
+_REWARD = "its reward"
+"""Replaces the list of tests if a script judges the task."""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """The facts of a validation run that decide about one task.
+
+    missing: number of the task's listed tests that do not pass. first: the first of these tests, or "".
+    """
+
+    status: str
+    reason: str
+    seconds: float
+    unjudged: str
+    missing: int
+    first: str
+    differs: str = ""
+    """For a task without a known repair: the first test whose outcome differs from the task's row, or ""."""
+
+    @classmethod
+    def of(cls, task: Task, run: GateRun) -> "Brief":
+        missing = _missing(task, run)
+        first = missing[0] if missing else ""
+        differs = null_difference(task, missing) if has_no_gold(task) else ""
+        return cls(run.status, run.reason, run.seconds, run.unjudged, len(missing), first, differs)
+
+
+def sentence(results: dict[str, list[Brief]]) -> tuple[str, str, int]:
+    """Returns ("kept" | "flaky" | "broken" | "unjudged", reason, count of gold runs that resolved the
+    task).
+    """
+    if "gold" not in results:
+        return (*null_sentence(results["base"]), 0)
+    golds = results["gold"]
+    good = sum(not each.missing for each in golds)
+    if whys := [each.unjudged for found in results.values() for each in found if each.unjudged]:
+        return "unjudged", whys[0], good
+    if good < len(golds):
+        failed = next(each for each in golds if each.missing)
+        why = f"{failed.missing} tests do not pass, such as {failed.first}"
+        if failed.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED) or failed.first == _REWARD:
+            why = f"{failed.status}: {failed.reason}"
+        part = "flaky" if good else "broken"
+        return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
+    if not results["base"][0].missing:
+        return "broken", "an empty patch is resolved", good
+    if any(each.status == GradeEnd.RESOLVED for each in results.get("reversed", ())):
+        return "broken", "the reverse of the gold patch is resolved", good
+    return "kept", "", good
+
+
+def _missing(task: Task, run: GateRun) -> list[str]:
+    if task.by_script:
+        return [] if run.status == GradeEnd.RESOLVED else [_REWARD]
+    judged_tests = run.status in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran")
+    passed = set(run.passed if judged_tests else ())
+    return [test for group in GROUPS for test in task[group] if test not in passed]
+
 
 BLOCK = 2000
 """Maximum number of tasks that are in memory at once."""

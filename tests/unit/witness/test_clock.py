@@ -4,8 +4,8 @@ import datetime
 
 import pytest
 
-from swelab.witness.clock import tells_the_day, today
 from swelab.witness.inside.canonical_data import Canon
+from swelab.witness.judgement import tells_the_day, today
 
 DAY = datetime.date(2031, 4, 7)
 MOMENT = datetime.datetime(2031, 4, 7, 12, 30)

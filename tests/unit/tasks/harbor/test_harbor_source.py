@@ -13,7 +13,7 @@ from swelab.configs.kinds import REPO, SUBSET
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.sharing.harbor_export import Export, write_folders
-from swelab.tasks.harbor import build_repo, harbor_scripts, make_tasks
+from swelab.tasks.harbor import build_repo, harbor_source, make_tasks
 from swelab.tasks.harbor.harbor_archives import canonical
 from swelab.tasks.harbor.harbor_dockerfile import image_of
 from swelab.tasks.harbor.harbor_import import import_folders
@@ -155,7 +155,7 @@ BROKEN_SCRIPTS = {
         "a broken file",
         {
             "environment/Dockerfile": f"FROM {IMAGE}\n",
-            "tests/big": b"0" * (harbor_scripts.MOST_BYTES + 1),
+            "tests/big": b"0" * (harbor_source.MOST_BYTES + 1),
         },
     ),
 }
