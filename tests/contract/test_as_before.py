@@ -20,7 +20,6 @@ from tests.toy_checkpoint import (
     conversations,
     make_checkpoint,
 )
-from tests.unit.recorded_runs import trajectory, write_report, write_run
 
 SCRIPTS = sorted((ROOT / "scripts").glob("train*.sh"))
 
@@ -85,27 +84,6 @@ def test_a_torchtune_configuration_is_run_as_it_is(tmp_path):
     wrong = {"CONFIG_PATH": path, "LEN_STATS_FILE": stats}
     done = run_script("train.run_ft_torchtune.local.sh", cwd=tmp_path, **wrong)
     assert done.returncode == 2 and "num_samples = 7" in done.stderr.splitlines()[-1]
-
-
-def test_trajectories_become_rows(tmp_path):
-    run = tmp_path / "run"
-    reports = tmp_path / "logs/run_evaluation/mine"
-    for name, resolved in (("a__b.1", True), ("a__b.2", False)):
-        write_run(run, name, trajectory())
-        write_report(reports, name, {"resolved": resolved})
-    done = run_script("train_prepare_sft_local.sh", run, reports, "xml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = [
-        json.loads(line) for line in (tmp_path / "trajectories_sft/mine.xml.jsonl").read_text().splitlines()
-    ]
-    assert rows and all(row["messages"][0]["role"] == "system" for row in rows)
-    assert "STATS_FILE is not set" in done.stderr
-    stats = {"file": str(tmp_path / "trajectories_sft/mine.xml.jsonl"), "num_samples": len(rows) + 1}
-    (tmp_path / "stats.json").write_text(json.dumps({**stats, "gt_32768": 0}))
-    again = run_script(
-        "train.prepare_sft.local.sh", run, reports, cwd=tmp_path, STATS_FILE=tmp_path / "stats.json"
-    )
-    assert again.returncode == 2 and "num_samples = " in again.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -94,17 +94,3 @@ def test_other_bounds_choose_anew_and_attempt_nothing(clone):
     now = kept(clone)
     assert set(before) < set(now) and now == [name for name in attempted if name in now]
     assert {path: os.stat(path).st_mtime_ns for path in times} == times
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("too-fine", "no pass rate is from 0.3 to 0.4: policy tries attempts a task 4 times; expected more"),
-        ("round", "made from itself: round -> round"),
-    ],
-)
-def test_what_cannot_be_chosen_is_one_line_before_anything_runs(clone, name, words):
-    done = run(clone, f"results/tasks/{name}.kept.json")
-    told = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("error: ")]
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert len(told) == 1 and words in told[0] and f"configs/subsets/{name}.yaml" in told[0]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 
 import pytest
 
@@ -58,15 +57,3 @@ def test_a_training_on_hosts_survives_their_loss_and_its_own(ground, nodes):
         keys = [row["key"] for row in read_jsonl(path)]
         assert len(keys) == len(set(keys)) == 4
     assert not list(ground.glob("work/*/on-hosts/*"))
-
-
-def test_a_judge_on_hosts_is_refused_in_one_line(ground, nodes, tmp_path):
-    judged = "judge: {policy: scripted}\n"
-    (ground / "judged.yaml").write_text(RECIPE + judged)
-    arguments = command(ground, "judged.yaml")
-    run = nodes.inside(
-        *arguments, cwd=ROOT, env=nodes.env | {"SWELAB_EXECUTOR": "ray"}, stderr=subprocess.PIPE, text=True
-    )
-    _, said = run.communicate()
-    lines = [line for line in said.splitlines() if line.startswith("error:")]
-    assert run.returncode == 2 and len(lines) == 1 and "executor ray with a judge" in lines[0], said

@@ -168,15 +168,11 @@ def test_an_offline_run_leaves_its_files_goes_on_and_is_forced(offline, vendor, 
     ("params", "asked", "said"),
     [
         (("base.max_step=3",), {}, "unknown key max_step"),
-        (("nonsense",), {}, "-p nonsense; expected part.key=value"),
         ((), {"agent": "solution_agent"}, "no agent 'solution_agent'"),
         ((), {"llm_name": "another"}, "no model 'another' in it"),
-        ((), {"llm_name": "human"}, "nobody is asked here"),
         (("base.problems=[none_9]",), {}, "problems: no problem is called 'none_9'"),
         (("base.env_kwargs.data_path=nowhere",), {}, "it is neither at nowhere nor at"),
         (("base.terminal={type: kubernetes}",), {}, "terminal.type 'kubernetes'"),
-        (("base.terminal=docker",), {}, "terminal is 'docker'; expected a mapping"),
-        (("base.agent_type=[1]",), {}, "agent_type [1]; expected debug_agent or"),
         (("base.uuid=../x",), {}, "uuid '../x'"),
         (("debug_agent.tools=[teleport]",), {}, "tools"),
     ],
@@ -259,7 +255,6 @@ def test_words_and_variables_become_a_recipe_of_its_own(trainer):
 @pytest.mark.parametrize(
     ("words", "variables", "said"),
     [
-        ("trainer.loger=wandb", {}, "trainer.loger: no setting of these scripts, or one that changes"),
         ("trainer.logger=wandb", {}, "trainer.logger has no counterpart: figures are always kept; wandb"),
         ("+rllm.env.name=x", {}, "rllm.env.name has no counterpart: the scaffold says who acts; enable_pdb"),
         (
@@ -267,29 +262,15 @@ def test_words_and_variables_become_a_recipe_of_its_own(trainer):
             {},
             "ppo_mini_batch_size=5 with 32 tasks a step; expected a number that divides them",
         ),
-        (
-            "actor_rollout_ref.actor.fsdp_config.optimizer_offload=False",
-            {},
-            "param_offload=True without actor_rollout_ref.actor.fsdp_config.optimizer_offload; expected both",
-        ),
-        ("lr", {}, "'lr'; expected KEY=VALUE"),
-        ("rllm.agent.overlong_filter=perhaps", {}, "overlong_filter=perhaps; expected True or False"),
         ("algorithm.adv_estimator=gae", {}, "algorithm.adv_estimator=gae; expected grpo or rloo"),
         ("", {"N_PARALLEL": "many"}, "N_PARALLEL=many; expected a whole number"),
-        ("data.max_response_length=abc", {}, "data.max_response_length=abc; expected a whole number"),
-        ("data.max_prompt_length=-5", {}, "data.max_prompt_length=-5; expected a whole number of tokens"),
-        ("data.train_files=[a,b]", {}, "no such file; expected KodCode rows"),
-        ("algorithm.adv_estimator=[1]", {}, "adv_estimator=[1]; expected grpo or rloo"),
-        ("=5", {}, "'=5'; expected KEY=VALUE"),
         (
             "rllm.agent.max_steps=x",
             {},
             "the settings of train_swepdb_4b.sh, in configs/scaffolds: field step_limit",
         ),
-        ("--lr 5", {}, "error: unrecognized arguments: --lr"),
         ("", {"SWE_PDB_MODEL_PATH": "/none"}, "SWE_PDB_MODEL_PATH=/none: no such folder; expected weights"),
         ("", {"CHECKPOINT_DIR": "/proc/q/x"}, "cannot be made; expected SWE_PDB_CHECKPOINT_BASE, ROLL"),
-        ("", {"TRAIN_DATA_FILES": "/none.parquet"}, "/none.parquet: no such file"),
         ("", {"CUDA_VISIBLE_DEVICES": "0,1"}, "names 2 GPUs; expected 4, or trainer.n_gpus_per_node=2"),
     ],
 )
@@ -302,11 +283,8 @@ def test_what_a_training_script_refuses(trainer, words, variables, said):
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"TRAIN_SCRIPT": "/tmp"}, "TRAIN_SCRIPT=/tmp; expected a script that can be run"),
         ({"TRAIN_SCRIPT": "none.sh"}, "swe-pdb/none.sh; expected a script that can be run"),
         ({"DEADLINE_SECONDS": "soon"}, "DEADLINE_SECONDS=soon; expected a whole number, 1 or more"),
-        ({"DEADLINE_SECONDS": "08"}, "DEADLINE_SECONDS=08; expected a whole number, 1 or more"),
-        ({"MAX_RESTARTS": "-1"}, "MAX_RESTARTS=-1; expected a whole number, 0 or more"),
         ({"LOG_DIR": "/proc/none"}, "LOG_DIR=/proc/none: cannot be made; expected a folder"),
     ],
 )

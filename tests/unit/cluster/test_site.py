@@ -173,11 +173,6 @@ def test_gpus_need_a_partition(tmp_path, monkeypatch):
         check_site(site(partitions={"cpu": "short"}), plan)
 
 
-def test_recipes_by_a_value():
-    assert "scripted" in recipes.names_with("policy", "kind", ("scripted", "hosted"))
-    assert "base" not in recipes.names_with("policy", "kind", ("scripted", "hosted"))
-
-
 def test_the_shipped_site_file_is_sound():
     recipes.load("config", recipes.CONFIGS / "site.yaml")
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from swelab.evaluation.running_table import Running, _table, draw_table
+from swelab.evaluation.running_table import Running, _table
 
 
 def drawn(running, height=20, width=120):
@@ -27,19 +27,3 @@ def test_each_running_attempt_has_a_line():
     assert second.split()[:4] == ["django-1", "acting", "3", "0.11"] and "grep -rn 'x' src" in second
     assert third.split()[:3] == ["django-2#1", "grading", "0"]
     assert last.strip() == "1 of 4: 1 resolved"
-
-
-def test_a_low_terminal_says_how_many_more_there_are():
-    running = Running(30)
-    for number in range(9):
-        running.begin(f"task-{number}")
-    lines = drawn(running, height=8).splitlines()
-    assert len(lines) == 5 and lines[-1].strip() == "0 of 30, 6 more running"
-
-
-def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
-    running = Running(1)
-    running.begin("a")
-    with draw_table(running):
-        pass
-    assert capsys.readouterr() == ("", "")

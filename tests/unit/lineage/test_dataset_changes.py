@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
-from swelab.configs.experiment import check_policy, selection_slice
+from swelab.configs.experiment import selection_slice
 from swelab.configs.kinds import POLICY, SFT
 from swelab.lineage import KINDS, Wildcards, policy_files, policy_sources
 from swelab.lineage.artifact_kinds import texts_of
@@ -100,22 +100,3 @@ def test_a_path_below_the_home_folder_is_found(configs):
     assert recipes.load_named(POLICY, "p", configs).base is None
     write(configs, "subsets/s", source="dataset", path="x", ratings={"path": "~/r.jsonl"})
     assert needs("tasks", "ratings", configs, subset="s") == [f"{home}/r.jsonl"]
-
-
-def test_ratings_that_are_not_there_are_one_line(configs):
-    write(configs, "subsets/s", source="dataset", path="x", ratings={"path": "~/r.json"})
-    words = fault(lambda: needs("tasks", "ratings", configs, subset="s"))
-    assert words.startswith(
-        "ratings.path of configs/subsets/s.yaml: no such file: ~/r.json; expected JSON Lines"
-    )
-    later = "results/difficulty/r/s.jsonl"  # a rule makes it
-    write(configs, "subsets/s", source="dataset", path="x", ratings={"path": later})
-    assert needs("tasks", "ratings", configs, subset="s") == [later]
-
-
-def test_misspelt_weights_of_reinforcement_learning_are_one_line(configs):
-    scaffold = Path(__file__).parents[3] / "configs/scaffolds/demo.yaml"
-    write(configs, "scaffolds/demo", **yaml.safe_load(scaffold.read_text()))
-    write(configs, "rl/learns", start="model:own", subset="s", scaffold="demo", train={"steps": 1})
-    write(configs, "policies/p", kind="checkpoint", scaffold="demo", weights="rl:learn")
-    assert "unknown rl 'learn' (did you mean 'learns'?)" in fault(check_policy, "p", configs)

@@ -60,11 +60,6 @@ def test_shipped_package_has_every_name_once():
     assert len(names) == len(set(names)) == len(VERBS) * len(NOUNS)
 
 
-def test_a_package_larger_than_its_words_is_refused():
-    with pytest.raises(InputError, match="97 modules"):
-        drill.catalogue(SMALL.model_copy(update={"modules": 97}))
-
-
 def test_shipped_subsets_split_alike_and_share_no_name():
     names = {}
     for side in ("train", "heldout"):
