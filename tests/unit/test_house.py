@@ -9,18 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {
-    "outcomes",
-    "choices",
-    "machine",
-    "patience",
-    "records",
-    "configs",
-    "console",
-    "files",
-    "jobs",
-    "lineage",
-}
+FOUNDATION = set("outcomes choices machine patience records configs console files jobs lineage".split())
 MAY_USE = {
     "outcomes": {"outcomes"},
     "choices": {"choices"},
@@ -48,19 +37,8 @@ MAY_USE = {
     | {"rollouts", "sandbox", "scores", "tasks"},
     "sft": FOUNDATION | {"checks", "cluster", "models", "rollouts", "sft", "tasks"},
     "rl": FOUNDATION
-    | {
-        "agents",
-        "checks",
-        "cluster",
-        "grading",
-        "models",
-        "rl",
-        "rollouts",
-        "sandbox",
-        "scores",
-        "sft",
-        "tasks",
-    },
+    | {"agents", "checks", "cluster", "grading", "models", "rl", "rollouts"}
+    | {"sandbox", "scores", "sft", "tasks"},
     "service": FOUNDATION | {"service"},
     "sharing": FOUNDATION | {"evaluation", "grading", "scores", "sharing", "tasks"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
@@ -72,36 +50,12 @@ TORCH_ROOMS = (
     "benchmarks/rl.py",
     "benchmarks/memory.py",
 )
-BY_HAND = (
-    "evaluate",
-    "publish",
-    "write_prompts",
-    "compose_recipes",
-    "browse",
-    "export_leaderboard",
-    "export_harbor",
-    "import_harbor",
-    "serve_fleet",
-    "run_mini_swe_agent",
-    "run_debug_gym",
-    "serve",
-    "reap",
-    "exec_server",
-    "pool_server",
-    "pool",
-    "doctor",
-    "collect_trajs",
-    "measure_lengths",
-    "combine_trajs",
-    "validate_len_stats",
-    "compare",
-    "merge_preds",
-    "run_evaluation",
-    "show",
-    "run_torchtune",
-    "verify",
-    "write_schemas",
-)
+BY_HAND = """
+evaluate publish write_prompts compose_recipes browse export_leaderboard export_harbor import_harbor
+serve_fleet run_mini_swe_agent run_debug_gym serve reap exec_server pool_server pool doctor
+collect_trajs measure_lengths combine_trajs validate_len_stats compare merge_preds run_evaluation
+show run_torchtune verify write_schemas
+""".split()
 SHIPPED = [
     ROOT / line
     for line in subprocess.run(
@@ -212,20 +166,7 @@ def test_a_file_s_name_occurs_once_in_the_house():
     assert twice <= {"__init__.py", "experiment.py", "metrics.py"}
 
 
-PARTICIPLES = {
-    "found",
-    "told",
-    "asked",
-    "kept",
-    "said",
-    "known",
-    "held",
-    "wanted",
-    "made",
-    "seen",
-    "taken",
-    "gone",
-}
+PARTICIPLES = set("found told asked kept said known held wanted made seen taken gone".split())
 """These words say when something happened, not what it is."""
 LOCAL_LINES = 5
 """A local may have such a name if all its uses are within this number of lines."""
