@@ -125,7 +125,7 @@ class StepJournal:
 
 class Maker(Protocol):
     """Makes rollouts for a training run, on this machine (`Place`) or on other machines
-    (`ray_place.RayPlace`)."""
+    (`places.RayPlace`)."""
 
     @property
     def judge(self) -> Judge | None:

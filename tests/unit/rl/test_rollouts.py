@@ -11,7 +11,7 @@ from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.attempt_records import Rollout
 from swelab.records.task_records import Task
 from swelab.rl import rollouts
-from swelab.rl.ray_place import journal_of
+from swelab.rl.places import journal_of
 from swelab.rl.rewards import zero_or_one
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal, read_turn, write_turn
 from swelab.rl.validating import Validation, Validations

@@ -7,7 +7,7 @@ import pytest
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.disjoint import check_disjoint
-from swelab.tasks.kodcode.evaluation_sets import evaluation_set, known_ids
+from swelab.tasks.kodcode.kodcode_source import evaluation_set, known_ids
 
 
 def test_as_many_ids_as_were_counted():
