@@ -19,7 +19,6 @@ from tests.contract.small_run import (
     REPORT,
     Step,
     run_all,
-    run_step,
     run_steps,
     score_step,
     task_steps,
@@ -83,22 +82,6 @@ def test_from_rows_to_the_page(folder, capsys):
     assert f"No repair is known of {COUNT:,} tasks." in page
     with capsys.disabled():
         print(f"\n{COUNT} rows without repairs: {len(lock.kept)} kept by null runs only; {dict(resolved)}")
-
-
-@pytest.mark.full
-def test_an_evaluation_set_is_not_trained_on(folder):
-    recipe = folder / "configs/subsets/train.yaml"
-    before = recipe.read_text()
-    recipe.write_text(SUBSET.format("train", ", evaluation_set: syn-debug"))
-    try:
-        assert run_step(folder, task_steps("train")[0]).returncode == 0
-        done = run_step(folder, DISJOINT)
-    finally:
-        recipe.write_text(before)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert (
-        "an evaluation set is no set to train on: 2 of 2 tasks are of syn-debug, such as made_" in done.stderr
-    )
 
 
 def changed(number, code=None, tests=None):

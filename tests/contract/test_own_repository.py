@@ -104,24 +104,6 @@ def test_tasks_are_made_and_graded(own, tmp_path, path_by):
     assert statuses_of["forged"] == "unresolved" and statuses_of["beside"] == "tampered"
 
 
-def test_a_package_that_the_tests_cannot_import_is_told_with_what_to_write(own, tmp_path):
-    (own / "pyproject.toml").unlink()
-    commit(own)
-    recipe = recipe_of(own)
-    write_bytes(tmp_path / "sums.tar", build_repo(recipe, tmp_path / "cache"))
-    (tmp_path / "configs" / "repos").mkdir(parents=True)
-    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe.plain()))
-    subset = {"source": "forge", "repos": ["sums"], "side": "heldout", "heldout_share": 1, "limit": 1}
-    subset = recipes.complete(SUBSET, subset, "subset")
-    with pytest.raises(
-        InputError, match="No module named 'sums'.*`test_cmd: python -m pytest -o pythonpath=src "
-    ):
-        make_tasks(
-            subset, {"sums": tmp_path / "sums.tar"}, open_backend(), tmp_path / "journal.jsonl", 2, statuses,
-            tmp_path / "configs",
-        )  # fmt: skip
-
-
 def test_what_the_install_command_can_do(own, tmp_path):
     """The install command installs with pip into the checkout. It changes nothing else."""
     mark = tmp_path / "outside"

@@ -62,13 +62,6 @@ def test_tasks_that_a_recipe_cannot_use_are_one_line(changes, count, held_out, w
     assert words in str(caught.value)
 
 
-def test_as_many_tasks_as_are_asked_for_are_enough():
-    tasks = [task(number) for number in range(8)]
-    check_tasks(recipe(), tasks, [])
-    others = [task(number, function="calc/core.py::last") for number in (8, 9)]
-    check_tasks(recipe(**LIMITED), tasks, others)
-
-
 def test_tasks_whose_tests_are_private_cannot_be_rewarded():
     tasks = [task(number) for number in range(8)]
     with pytest.raises(InputError, match="^the tests of own__calc-9 are private; expected tasks that can be"):
@@ -89,8 +82,3 @@ def test_the_same_function_or_bug_is_not_validated_and_trained():
     for shared in ({}, {"function": "calc/core.py::last", "bug": tasks[0].bug}):
         with pytest.raises(InputError, match="1 by (function|bug)"):
             check_tasks(recipe(validation={"subset": "held"}), tasks, [task(9, **shared)])
-
-
-def test_no_tasks_are_refused():
-    with pytest.raises(ValueError, match="no tasks"):
-        Prompts([], 0)

@@ -170,22 +170,6 @@ def test_a_refusal_of_one_conversation_loses_it_alone(service):
     assert len(service.requests) == 2
 
 
-def test_an_error_in_a_choice_is_the_services_own(service):
-    choice = {"finish_reason": "error", "message": {"role": "assistant", "content": ""}}
-    choice |= {"index": 0, "error": {"code": 402, "message": "no money", "metadata": {"a": "b"}}}
-    service.script = [(200, answer("")[1] | {"choices": [choice]})]
-    with pytest.raises(InputError, match="refused: no money"):
-        model(service).query(ISSUE)
-
-
-def test_an_answer_without_choices_loses_the_model(service):
-    service.script = [
-        (200, {"id": "x", "object": "chat.completion", "created": 1, "model": "toy", "choices": []})
-    ]
-    with pytest.raises(ModelLost, match="without choices"):
-        model(service).query(ISSUE)
-
-
 def test_a_malformed_turn_stays_in_the_conversation(service):
     service.script = [answer("no block", "length")]
     with pytest.raises(FormatError) as error:
