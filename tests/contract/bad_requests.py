@@ -1,7 +1,6 @@
 """Requests that every server of a pool must refuse: pairs of a name and the bytes to send."""
 
 import json
-from base64 import b64encode
 
 DEEP = 100_000
 ID = "0" * 64
@@ -26,24 +25,13 @@ def without_access(path, token):
 
     shown = {
         "no token": [],
-        "an empty header": [("Authorization", "")],
-        "a scheme alone": [("Authorization", "Bearer")],
-        "an empty token": [("Authorization", "Bearer ")],
-        "a token without a scheme": [("Authorization", token)],
-        "another scheme": [("Authorization", f"Token {token}")],
         "a digest scheme": [("Authorization", f'Digest username="{token}"')],
         "half a token": [("Authorization", f"Bearer {token[: len(token) // 2]}")],
         "a token but its last letter": [("Authorization", f"Bearer {token[:-1]}")],
         "a token and a letter": [("Authorization", f"Bearer {token}x")],
-        "a token of other case": [("Authorization", f"Bearer {token.swapcase()}")],
-        "a token backwards": [("Authorization", f"Bearer {token[::-1]}")],
         "a token in quotes": [("Authorization", f'Bearer "{token}"')],
         "two tokens in one": [("Authorization", f"Bearer {token}, Bearer {token}")],
-        "two headers": [("Authorization", f"Bearer {token}"), ("Authorization", "Bearer x")],
         "two headers, wrong first": [("Authorization", "Bearer x"), ("Authorization", f"Bearer {token}")],
-        "no base64": [("Authorization", "Basic !!!")],
-        "a name alone": [("Authorization", f"Basic {b64encode(token.encode()).decode()}")],
-        "a wrong password": [("Authorization", f"Basic {b64encode(b'user:wrong').decode()}")],
         "another header": [("X-Auth-Token", token)],
         "a cookie": [("Cookie", f"token={token}")],
         "the address of this machine": [("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1")],
