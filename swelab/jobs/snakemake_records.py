@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import snakemake.api  # noqa: F401  Snakemake's modules import each other, and only this order works
 from snakemake.dag import DAG
 from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
