@@ -281,19 +281,6 @@ def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
     assert account.spent == pytest.approx(service.charged * 1e9, abs=200) and not account.open
 
 
-@pytest.mark.full
-def test_a_conversation_knows_what_was_not_its_own_time(service, opened):
-    service.plan = lambda number, request: (
-        None if number else Fault(429, "no", headers={"Retry-After": "0.6"})
-    )
-    service.seconds = 0.3
-    _, begin = opened()
-    model, waits = begin("one"), []
-    model.on_wait = waits.append
-    model.query(ISSUE)
-    assert len(waits) == 1 and 0.85 < waits[0] < 2
-
-
 def test_a_redirect_is_not_followed_with_a_key(service, opened):
     service.plan = lambda number, request: Fault(307, "moved", headers={"Location": "http://127.0.0.1:9/"})
     for model in MODELS:

@@ -7,7 +7,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.rl.judging import RolloutVotes, open_judge
-from tests.contract.hosted_service import PRICE, Odd, Service
+from tests.contract.hosted_service import PRICE, Service
 from tests.unit.rl.test_judging import THREE
 
 pytestmark = pytest.mark.real
@@ -56,16 +56,3 @@ def test_what_was_paid_for_before_a_kill_is_not_asked_for_again(service, tmp_pat
         assert again.votes(THREE) == before and here.charged == charged and len(here.requests) == 9
         again.forget()
         assert not list((tmp_path / "judge/turns").iterdir())
-
-
-def test_nonsense_and_a_service_that_is_gone_are_no_votes(service, tmp_path):
-    def plan(number, request):
-        first = "Step 1, the one to judge" in str(request["body"])
-        return Odd("html") if first else None
-
-    here = service(plan, speak=lambda turn, history: "I cannot say.")
-    with judged(here, tmp_path) as judge:
-        assert RolloutVotes(judge, "a", "add is wrong").votes(THREE[:4]) == ((None,) * 3,)
-        assert RolloutVotes(judge, "b", "add is wrong").votes(THREE)[1:] == ((None,) * 3,) * 2
-        spent = judge.take_usage()
-    assert spent["lost"] >= 3 and spent["unreadable"] == 6

@@ -97,14 +97,6 @@ def test_the_prompts_are_the_package_s_and_the_patch_is_what_was_printed(
     assert "<returncode>1</returncode>" in requests[2]["messages"][-1]["content"]
 
 
-def test_a_turn_without_a_block_is_answered_in_the_package_s_words(task, repos_dir, backend, tmp_path):
-    regex = "(?!)"
-    record, requests = rollout(task, repos_dir, backend, tmp_path, COMMANDS, action_regex=regex)
-    assert record["outcome"] == "malformed" and len(requests) == 3
-    said = requests[1]["messages"][-1]["content"]
-    assert "found 0 actions" in said and "Expected exactly 1 action" in said
-
-
 def test_calls_of_the_tool_are_answered_each(task, repos_dir, backend, tmp_path):
     commands = ["echo one\necho two; false", f"echo {MARKER}"]
     record, requests = rollout(task, repos_dir, backend, tmp_path, commands, "tool")
