@@ -100,3 +100,14 @@ def test_a_path_below_the_home_folder_is_found(configs):
     assert recipes.load_named(POLICY, "p", configs).base is None
     write(configs, "subsets/s", source="dataset", path="x", ratings={"path": "~/r.jsonl"})
     assert needs("tasks", "ratings", configs, subset="s") == [f"{home}/r.jsonl"]
+
+
+def test_ratings_that_are_not_there_are_one_line(configs):
+    write(configs, "subsets/s", source="dataset", path="x", ratings={"path": "~/r.json"})
+    words = fault(lambda: needs("tasks", "ratings", configs, subset="s"))
+    assert words.startswith(
+        "ratings.path of configs/subsets/s.yaml: no such file: ~/r.json; expected JSON Lines"
+    )
+    later = "results/difficulty/r/s.jsonl"  # a rule makes it
+    write(configs, "subsets/s", source="dataset", path="x", ratings={"path": later})
+    assert needs("tasks", "ratings", configs, subset="s") == [later]

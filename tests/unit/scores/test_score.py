@@ -249,6 +249,23 @@ def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
     assert bare[0] == bare[1]
 
 
+def test_the_first_line_of_a_score_tells_what_was_lost(workplace):
+    report = make_report(make_tasks(20), [R] * 9 + [LOST] * 2 + [U] * 9, "base", "drill")
+    write_json(workplace / "results/grades/base/drill/report.json", report)
+    paths = write_scores(workplace)
+    told = "(2 of 20 lost to infrastructure, counted as not resolved: 50.0% without them)"
+    tasks, output = ("--tasks", "results/tasks/drill.json"), ("--output", "again.json")
+    named = ("--report", "results/grades/base/drill/report.json", "--policy", "base", "--subset", "drill")
+    first = run(workplace, "scripts.score", *tasks, *named, *output).stdout.splitlines()[0]
+    assert first.startswith("base on drill: 9/20 resolved, 45.0% [") and first.endswith(f"] {told}")
+    done = run(
+        workplace, "scripts.score_experiment", "--experiment", "trial", "--scores", *paths, "--benchmark",
+        "drill", "--compare", "base", "sft", "--output", "verified.json",
+    )  # fmt: skip
+    drill, forge = done.stdout.splitlines()
+    assert drill.startswith(f"drill: base 45.0% {told}, sft 75.0%, p = ") and "lost" not in forge
+
+
 def dropped(task: dict, reason: str, resolved: int) -> dict:
     return {"instance_id": task["instance_id"], "reason": reason, "gold_resolved": resolved}
 

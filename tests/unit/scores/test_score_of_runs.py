@@ -1,18 +1,28 @@
 """Scores of several runs, every pair of policies, reports of others, and the page that shows them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.compare import compare as told
-from swelab.records import InputError, check, write_json
+from scripts.compare import plan
+from swelab.lineage import Wildcards
+from swelab.records import InputError, check, read_json, write_json
 from swelab.records.attempt_records import Usage
 from swelab.records.score_records import VerifiedScore
+from swelab.scores.report.html_page import render
+from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
 from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
 from swelab.scores.statistics.permutation_test import holm
 from swelab.scores.verified_score import compare, score_experiment
+from tests.unit.finished_experiment import build
+from tests.unit.report_page import Page
 from tests.unit.scores.test_score import LOST, E, R, U, make_report, make_score, make_tasks
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def make_runs(rows: list[list[str]], policy: str = "base") -> dict:
@@ -129,6 +139,35 @@ def read_manifest() -> dict:
     return {"rule": "r", "code": {"commit": "", "dirty": False}, "experiment": "e", **empty}
 
 
+def write(path: Path, content: dict) -> str:
+    write_json(path, content)
+    return path.name
+
+
+def said(folder: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "scripts.compare", *arguments]
+    done = subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_script_says_in_a_sentence_whether_a_difference_is_noise(tmp_path):
+    few = write(tmp_path / "few.json", make_score([R] * 10 + [U] * 40, "few"))
+    more = write(tmp_path / "more.json", make_score([R] * 12 + [U] * 38, "more"))
+    many = write(tmp_path / "many.json", make_score([U] * 10 + [R] * 40, "many"))
+    code, text = said(tmp_path, few, more, many)
+    assert code == 0
+    assert (
+        "more resolves 4.0 points more than few on 50 tasks (1 run against 1 run): not told from noise."
+        in text
+    )
+    assert "many resolves 60.0 points more than few" in text and ": more than noise. 95% interval +" in text
+    assert "Holm's correction over 3 comparisons" in text
+    assert plan(500, 0.3, 0.4)[1] == "  1 run each: 5.1 to 8.1 points"
+    code, text = said(tmp_path)
+    assert code == 2 and text.startswith("error: nothing to compare; expected results, or --tasks 500")
+
+
 def bench_report(resolved: int, size: int = 20, **changes) -> dict:
     """Returns a report as SWE-bench's harness writes it."""
     ids = [f"astropy__astropy-{number}" for number in range(size)]
@@ -219,3 +258,33 @@ def test_results_without_a_size_or_of_two_task_sets_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no \\*.json"):
         read_result(tmp_path / "empty")
+
+
+@pytest.fixture(scope="module")
+def page_and_score(tmp_path_factory) -> tuple[str, dict]:
+    root = tmp_path_factory.mktemp("runs")
+    build(root, train=12, heldout=24, samples={"sft": 3, "base": 2, "scripted": 2})
+    at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
+    verified = root / "results/verified_score.json"
+    return render(gather(at, verified, 100, 0)), read_json(verified)
+
+
+def test_the_page_shows_runs(page_and_score):
+    html, verified = page_and_score
+    text = " ".join(" ".join(Page(html).texts).split())
+    sft = verified["policies"]["sft"]
+    assert sft["total"] == 72 and f"{sft['resolved']} of 72 in 3 runs" in text
+    assert "attempts at train tasks" in text and "Paired permutation test, exact" in text
+    assert (
+        "attempted by base twice, by sft 3 times" in text
+        and "drill-heldout and forge-heldout 2 and 3 times" in text
+    )
+    for name in (
+        "Runs of the same tasks",
+        "Several attempts at a task",
+        "Detectable differences, in points",
+        "Tokens, cost and time of attempts",
+    ):
+        assert name in text, name
+    assert f"{100 * sft['pass_at']['3']['rate']:.1f}%" in text
+    assert f"{round(sft['usage']['tokens_per_resolved']):,}" in text

@@ -13,9 +13,10 @@ from swelab.lineage import Wildcards
 from swelab.models.chat.tool_form import ToolForm
 from swelab.records import InputError, read_json, write_json
 from swelab.records.attempt_records import Grade, Message, Trajectory
+from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embed, render, source_hash
-from swelab.scores.report.report_data import gather
+from swelab.scores.report.report_data import DROPPED, gather
 from swelab.scores.report.trajectories import (
     STEPS,
     TEXT_CHARACTERS,
@@ -243,6 +244,63 @@ def test_steps_tell_tokens_and_times():
     ]
     (step,) = steps_of(stamped)
     assert (step["model_seconds"], step["command_seconds"]) == (2.5, 0.5) and "tokens" not in step
+
+
+def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, experiment):
+    verified = read_json(experiment / "results/verified_score.json")
+    title = re.sub("<[^>]*>", "", re.search(r"<h1>(.*?)</h1>", page)[1])
+    body = page[page.index("</h1>") :]
+    for side in (verified, *verified["others"]):
+        assert f"on {side['benchmark']['name']}:" in title
+        assert f'<h2 class="bench-name">{side["benchmark"]["name"]} ' in body
+        for policy in side["policies"].values():
+            assert f"{100 * policy['resolve_rate']:.1f}%" in title
+    lost = sum(
+        p["infra_errors"] for side in (verified, *verified["others"]) for p in side["policies"].values()
+    )
+    assert title.endswith(f"; {lost} attempts lost to infrastructure")
+    first = re.search(r"<p[^>]*>(.*?)</p>", body)[1]
+    assert first.startswith(f"{lost} of 96 scored attempts were lost to infrastructure: ")
+
+
+def test_page_states_what_validation_kept_and_left_out(page, experiment):
+    text = sentences(page)
+    assert "24 of 27 tasks valid; gold patches resolved 77 of 81 runs (3 each); 1 flaky, 2 broken" in text
+    assert "24 of 24 tasks valid; gold patches resolved 72 of 72 runs (3 each); 0 flaky, 0 broken." in text
+    for subset, entered, left in (
+        ("drill-heldout", 27, 24),
+        ("forge-train", 90, 30),
+        ("drill-train", 30, 30),
+    ):
+        assert f"Validating {subset} {entered} {left} " in text
+    assert "1 flaky: gold patch resolved in some runs only 2 broken: cannot be graded rightly" in text
+    assert "drill-heldout 27 24 1 2 77 of 81" in text and "forge-train 90 30 0 60 90 of 270" in text
+    lock = read_json(experiment / "results/tasks/drill-heldout.lock.json")
+    for row in (*lock["flaky"], *lock["broken"]):
+        assert f"{row['instance_id']} : {visible(row['reason'])}"[:300] in text
+    listed = [
+        row["instance_id"] for row in read_json(experiment / "results/tasks/forge-train.lock.json")["broken"]
+    ]
+    assert [name in text for name in listed] == [True] * DROPPED + [False] * (60 - DROPPED)
+    assert "60 broken in forge-train (the first 50)" in text
+    verified = read_json(experiment / "results/verified_score.json")
+    assert verified["validation"]["broken"] == 2 and verified["others"][0]["validation"]["kept"] == 24
+    hashed = {file["path"] for file in verified["manifest"]["files"]}
+    assert "results/tasks/drill-heldout.lock.json" in hashed
+
+
+def test_page_without_training_records_and_without_pairs(experiment):
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
+    test = dict(evidence.verified["comparison"])
+    test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
+    test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}
+    evidence.verified["comparison"] = Comparison.of(test)
+    evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
+    evidence.lengths, evidence.manifests = [], {}
+    text = render(evidence)
+    assert "so there is no comparison" in text and "no finite value among 1 steps" in text
+    assert "not recorded" in text and ">n/a<" in text
 
 
 def test_page_without_locks_says_so(experiment, tmp_path):
