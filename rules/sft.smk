@@ -79,6 +79,7 @@ rule train_sft:
             --dataset {input.dataset:q} \
             --base {input.base:q} \
             --recipe {input.recipe:q} \
+            --preflight {input.preflight:q} \
             --progress results/progress/train_sft/{wildcards.sft} \
             --checkpoint {output.checkpoint:q} \
             --manifest {output.manifest:q} \

@@ -45,13 +45,13 @@ rule build_sft_pairs:
 
 
 rule preflight:
-    """The estimated memory and disk space of a training. Written only if the check finds no error.
+    """The estimated memory and disk space of a training, and the lengths of its rows. Written only if the check finds no error.
 
     in:  dataset  results/sft/{sft}/dataset.jsonl
          stats    results/sft/{sft}/dataset.stats.json
          base     results/models/{model}.json, results/sft/{sft}/checkpoint.json
          recipe   configs/sft/{sft}.yaml
-    out: report   results/sft/{sft}/preflight.json  the estimate of memory and disk, when nothing was found at fault
+    out: report   results/sft/{sft}/preflight.json  the estimate of memory and disk and the lengths of all rows, when nothing was found at fault
     """
     input:
         **needs("preflight"),

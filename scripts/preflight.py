@@ -11,6 +11,7 @@ from swelab.lineage import Wildcards, base_manifest
 from swelab.machine import gib
 from swelab.records import write_json
 from swelab.sft.train.preflight import Training, a_rank, disk_bytes, findings, longest, memory
+from swelab.sft.train.row_lengths import lengths_record
 
 
 def main() -> None:
@@ -36,12 +37,12 @@ def main() -> None:
         print(f"memory: about {a_rank(needs)} at {longest(training)} tokens")
         print(f"disk: {gib(disk_bytes(training))}")
     require(findings(training), f"{name} can be trained")
+    lengths = lengths_record(training.base, training.dataset, recipe.train)
     print(ok(f"{name} can be trained"))
     if args.report:
         estimate = {key: round(value) for key, value in vars(needs).items()} if needs else {}
-        write_json(
-            args.report, {"recipe": name, "bytes_a_rank": estimate, "disk_bytes": disk_bytes(training)}
-        )
+        facts = {"recipe": name, "bytes_a_rank": estimate, "disk_bytes": disk_bytes(training)}
+        write_json(args.report, {**facts, "lengths": lengths})
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument(
         "--manifest", type=Path, required=True, help="manifest to write; equal runs write equal bytes"
     )
+    parser.add_argument("--preflight", type=Path, help="preflight's report, which has the rows' lengths")
     parser.add_argument("--loss", type=Path, required=True, help="loss curve to write, JSON Lines")
     told = "what each step did, tab-separated values; beside it training.svg and tensorboard/"
     parser.add_argument("--metrics", type=Path, help=told)
@@ -32,7 +33,7 @@ def main() -> None:
     recipe = recipes.load(SFT, args.recipe)
     stage = Stage("train_sft", {args.recipe: training_slice(recipe)}, dataset=args.dataset, base=args.base)
     manifest, loss = fine_tune(
-        args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
+        args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint, args.preflight
     )
     write_jsonl(args.loss, loss)
     if args.metrics:

@@ -26,7 +26,7 @@ class Length:
 
     tokens: int
     assistant_tokens: int
-    turns: int
+    turns: int = 0
     turn_tokens: tuple[int, ...] = ()
 
 

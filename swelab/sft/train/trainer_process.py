@@ -11,17 +11,15 @@ from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
 from swelab.jobs.child_process import ChildProcess, fault_line, torch_environment
 from swelab.records import Fault, digest, sha256_file, write_json
-from swelab.sft.rows import chat_template
 from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import ranks_of, recipe_of
+from swelab.sft.train.row_lengths import marks_version, text_hashes
 from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import METRICS, STEPS
 from swelab.sft.train.trainer import open_trainer
 
 POLL_SECONDS = 0.5
 FINISHED = "finished.json"
-TEXTS = (".json", ".jinja", ".txt", ".model")
-"""Endings of a base model's files, besides its weights, that affect a training."""
 
 
 class TrainingError(Fault):
@@ -78,10 +76,8 @@ def training_key(base: Path, dataset: Path, recipe: Sft) -> str:
     base with its tokenizer and chat template. If the template marks what the model generates, also the
     version of the rule that reads the marks."""
     settings = [recipe.trainer, recipe_of(recipe), ranks_of(recipe).total, recipe.train.plain()]
-    texts = [path for path in sorted(base.iterdir()) if path.suffix in TEXTS and path.is_file()]
-    files = {path.name: sha256_file(path) for path in (*weight_files(base), *texts)}
-    marks = [chat_template.MARKS_VERSION] if chat_template.is_marked(base) else []
-    return digest([*settings, sha256_file(dataset), files, *marks])
+    files = {path.name: sha256_file(path) for path in weight_files(base)} | text_hashes(base)
+    return digest([*settings, sha256_file(dataset), files, *marks_version(base)])
 
 
 def prepare(work: Path, key: str, final: Path) -> bool:

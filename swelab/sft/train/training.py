@@ -10,11 +10,10 @@ from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
-from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file, write_json
-from swelab.records.training_records import LossRow, SftPair, SftRow
-from swelab.sft.rows.chat_template import PlainRows
-from swelab.sft.rows.lengths import ChatTokenizer, Length
-from swelab.sft.rows.preferences import conversations, sides_of
+from swelab.records import Record, read_json, sha256_file, write_json
+from swelab.records.training_records import LossRow
+from swelab.sft.rows.lengths import Length
+from swelab.sft.rows.preferences import conversations
 from swelab.sft.train.base_reading import SAMPLE_ROWS, compare_rows, compare_shapes
 from swelab.sft.train.batches import plan_batches
 from swelab.sft.train.check_settings import check_settings
@@ -22,6 +21,7 @@ from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.metrics import pass_cost, planned_steps
 from swelab.sft.train.peft_export import write_adapter
 from swelab.sft.train.ranks import ranks_of, recipe_of, share
+from swelab.sft.train.row_lengths import lengths_of
 from swelab.sft.train.run_log import keep_log
 from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import STEPS, step_rows
@@ -36,17 +36,18 @@ RESULT = "result.json"
 
 
 def fine_tune(
-    base: Path, dataset: Path, recipe: Sft, work: Path, checkpoint: Path
+    base: Path, dataset: Path, recipe: Sft, work: Path, checkpoint: Path, preflight: Path | None = None
 ) -> tuple[Record, list[LossRow]]:
     """Fine-tunes the model in `base` on `dataset`, and writes it to `checkpoint` in Hugging Face layout.
 
     Works in `work`, where a killed run can be resumed. If the same training has made `checkpoint` already,
-    keeps it. Returns the checkpoint's manifest and the rows of the loss curve. Two equal runs have the same
+    keeps it. preflight: report whose lengths of the rows are used if they belong to this base and dataset.
+    Returns the checkpoint's manifest and the rows of the loss curve. Two equal runs have the same
     manifest. Raises InputError before training, TrainingError, ParityError.
     """
     train = recipe.train
     recipe_of(recipe), share(train, ranks_of(recipe))
-    lengths = check_inputs(base, dataset, train, recipe.trainer)
+    lengths = check_inputs(base, dataset, train, recipe.trainer, preflight)
     plan = plan_run(base, recipe, lengths)
     compare_shapes(base)
     compare_rows(base, islice(conversations(dataset), SAMPLE_ROWS))
@@ -121,33 +122,18 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
-    """Checks base model and dataset. Returns the length of each conversation, two for each pair.
+def check_inputs(
+    base: Path, dataset: Path, train: Train, trainer: str = "torchtune", preflight: Path | None = None
+) -> list[Length]:
+    """Checks base model and dataset. Returns the length of each conversation, two for each pair. preflight:
+    the preflight's report.
 
-    Raises InputError for unreadable or truncated weights, and for an architecture that the trainer does not
-    support. Raises InputError for a malformed row, a conversation longer than the model's context, or too few
-    rows for one optimizer step.
+    Raises InputError for unreadable or truncated weights, for an architecture that the trainer does not
+    support, and for unfit rows (`measure_rows`).
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
-    longest = config.max_position_embeddings
-    tokenizer, plain = ChatTokenizer(base), PlainRows(base)
-    lengths, kind, rows = [], SftPair if train.dpo else SftRow, 0
-    for row in read_jsonl(dataset):
-        rows += 1
-        where = f"{dataset}, row {rows}"
-        check(row, kind, where)
-        for conversation in sides_of(row):
-            length = tokenizer.measure(plain.of(conversation))
-            if not length.assistant_tokens:
-                raise InputError("has no assistant turn", where, "a turn to train on")
-            if length.tokens > longest:
-                raise InputError(f"{length.tokens} tokens", where, f"at most {longest}")
-            lengths.append(length)
-    need = train.batch_size * train.gradient_accumulation_steps
-    if rows < need:
-        raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
-    return lengths
+    return lengths_of(base, dataset, train, preflight)
 
 
 def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:

@@ -17,6 +17,7 @@ from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train import base_reading
 from swelab.sft.train.base_reading import ParityError, compare_rows
 from swelab.sft.train.own_model import take_folder
+from swelab.sft.train.row_lengths import lengths_record
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.token_rows import TokenRows
 from swelab.sft.train.torchtune_bridge import torchtune_config
@@ -49,6 +50,28 @@ def test_facts_of_a_run(base, dataset):
     assert told["rows"] == 10 and told["steps_per_epoch"] == 2 and told["rows_left_out_of_each_epoch"] == 2
     assert told["tokens"] == 3 * sum(length.tokens for length in lengths)
     assert told["assistant_tokens"] == 3 * sum(length.assistant_tokens for length in lengths)
+
+
+def test_rows_that_the_preflight_measured_are_not_measured_again(base, dataset, tmp_path, monkeypatch):
+    report, settings = tmp_path / "preflight.json", train()
+    write_json(report, {"lengths": lengths_record(base, dataset, settings)})
+    measured = facts(check_inputs(base, dataset, settings), settings)
+
+    def refuse(*_):
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(ChatTokenizer, "measure", refuse)
+    assert facts(check_inputs(base, dataset, settings, preflight=report), settings) == measured
+    template = (base / "tokenizer_config.json").read_text()
+    for path, text in (
+        (dataset, dataset.read_text() + "\n"),
+        (base / "tokenizer_config.json", template + " "),
+    ):
+        before = path.read_text()
+        path.write_text(text)
+        with pytest.raises(AssertionError, match="measured"):
+            check_inputs(base, dataset, settings, preflight=report)
+        path.write_text(before)
 
 
 def no_assistant(rows):
