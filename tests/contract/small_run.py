@@ -120,7 +120,8 @@ PREFLIGHT = Step("preflight", f"--recipe configs/sft/small.yaml --base results/m
                  (f"{SFT}/preflight.json",))  # fmt: skip
 TRAIN = Step("train_sft", f"--dataset {SFT}/dataset.jsonl --base results/models/small.json --recipe"
              " configs/sft/small.yaml --progress results/progress/train_sft/small"
-             f" --checkpoint {SFT}/checkpoint --manifest {SFT}/checkpoint.json --loss {SFT}/loss.jsonl",
+             f" --checkpoint {SFT}/checkpoint --manifest {SFT}/checkpoint.json --loss {SFT}/loss.jsonl"
+             f" --preflight {SFT}/preflight.json",
              (f"{SFT}/checkpoint.json", f"{SFT}/loss.jsonl"))  # fmt: skip
 SCORE = Step("score_experiment", "--experiment small --compare weak expert --benchmark heldout --scores"
              " results/scores/weak/heldout.json results/scores/expert/heldout.json --also"
