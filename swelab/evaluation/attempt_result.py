@@ -62,6 +62,7 @@ class AttemptResult(TypedRecord):
             "infrastructure": lost,
             "prompt_tokens": self.usage.prompt_tokens,
             "completion_tokens": self.usage.completion_tokens,
+            **({"reasoning_tokens": thoughts} if (thoughts := self.usage.reasoning_tokens) else {}),
             "cost": self.usage.cost,
         }
 

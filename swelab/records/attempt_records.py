@@ -85,6 +85,12 @@ class Usage(ClosedRecord):
         "number of prompt tokens over all calls, cached ones included", minimum=0
     )
     completion_tokens: int | None = field("number of tokens that the model generated", minimum=0)
+    reasoning_tokens: int | None = field(
+        "number of generated tokens that are thoughts; absent if no call reported it",
+        default=None,
+        type="integer",
+        minimum=0,
+    )
     cost: float | None = field("cost in dollars, as the service charges it", minimum=0)
     seconds: float | None = field(
         "wall time of the attempt, in seconds; absent if it was not recorded",

@@ -110,6 +110,12 @@ class TotalUsage(ClosedRecord):
     prompt_tokens_known: Count = field("number of attempts with known prompt tokens")
     completion_tokens: int | None = field("number of tokens that the model generated", minimum=0)
     completion_tokens_known: Count = field("number of attempts with known completion tokens")
+    reasoning_tokens: int | None = field(
+        "number of generated tokens that are thoughts; absent if no call reported it",
+        default=None,
+        type="integer",
+        minimum=0,
+    )
     cost: float | None = field("cost in dollars, as the service charges it", minimum=0)
     cost_known: Count = field("number of attempts with a known cost")
     seconds: float | None = field(

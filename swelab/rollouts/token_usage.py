@@ -26,8 +26,18 @@ def usage_of(trajectory: Trajectory) -> Usage:
         name: _total([each.get(name) for each in used]) or _number(stats.get(other)) or None
         for name, other in TOKENS.items()
     }
+    if thoughts := sum(map(_thought_tokens, used)):
+        tokens["reasoning_tokens"] = thoughts
     cost = _number(stats.get("instance_cost")) or sum(_number(turn.get("cost")) or 0 for turn in turns)
     return Usage.of({"calls": int(calls), **tokens, "cost": cost or None, **time})
+
+
+def _thought_tokens(used: Any) -> int:
+    """Returns the tokens of thoughts in a message's usage (ours or mini-swe-agent's), or 0."""
+    found = used.get("reasoning_tokens") or (used.get("completion_tokens_details") or {}).get(
+        "reasoning_tokens"
+    )
+    return int(_number(found) or 0)
 
 
 def _number(value: Any) -> Any:

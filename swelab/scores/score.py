@@ -186,6 +186,8 @@ def total_usage(usage: Sequence[Record], resolved: int) -> Record:
         values = [row[name] for row in rows if row[name] is not None]
         costs[name] = sum(values) if values and len(values) == len(rows) else None
         costs[f"{name}_known"] = len(values)
+    if thoughts := sum(row.reasoning_tokens or 0 for row in rows):
+        costs["reasoning_tokens"] = thoughts
     tokens = (costs["prompt_tokens"], costs["completion_tokens"])
     total = None if None in tokens else sum(tokens)
     costs["tokens_per_resolved"] = total / resolved if total is not None and resolved else None

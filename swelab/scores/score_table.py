@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from swelab.records import Record
 from swelab.records.score_records import Score
 
-USED = ("seconds", "calls", "prompt_tokens", "completion_tokens", "cost")
+USED = ("seconds", "calls", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cost")
 """Columns from the attempt's usage; see `attempt_records.Usage`."""
 
 

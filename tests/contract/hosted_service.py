@@ -63,6 +63,8 @@ class Service:
         self.requests, self.charged, self.under_way, self.most_at_once = [], 0, 0, 0
         self.lock = threading.Lock()
         self.calls = lambda turn: None
+        self.thoughts = lambda turn: {}
+        """Fields of a turn's message in OpenAI's form, or {"blocks": [...]} in Anthropic's."""
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -139,10 +141,13 @@ class Service:
         history = [*([{"content": body["system"]}] if body.get("system") else []), *body["messages"]]
         prompt = sum(tokens(text_of(each)) + 4 for each in history)
         content = self.speak(sum(each.get("role") == "assistant" for each in history), history)
-        call = self.calls(sum(each.get("role") == "assistant" for each in history))
+        turn = sum(each.get("role") == "assistant" for each in history)
+        call, thoughts = self.calls(turn), dict(self.thoughts(turn))
+        blocks = thoughts.pop("blocks", [])
         counts = {"prompt": prompt, "completion": min(tokens(content), body.get("max_tokens", 10**6))}
         counts["cached"] = self.cached(history, prompt)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        choice["message"] |= thoughts
         if call:
             told = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
             choice["message"]["tool_calls"] = [{"id": call["id"], "type": "function", "function": told}]
@@ -151,12 +156,13 @@ class Service:
         usage = {"prompt_tokens": prompt, "completion_tokens": counts["completion"]}
         usage["total_tokens"] = sum(usage.values())
         usage["prompt_tokens_details"] = {"cached_tokens": counts["cached"]}
+        usage["completion_tokens_details"] = {"reasoning_tokens": 2 if thoughts else 0}
         told = {"input_tokens": fresh - counts["written"], "output_tokens": counts["completion"]}
         told["cache_creation_input_tokens"] = counts["written"]
         told["cache_read_input_tokens"] = counts["cached"]
         head = {"id": "x", "model": body["model"]}
         ended = {"stop_reason": "end_turn", "stop_sequence": None, "usage": told}
-        parts = [{"type": "text", "text": content}]
+        parts = [*blocks, {"type": "text", "text": content}]
         if call:
             parts += [
                 {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]}

@@ -19,6 +19,7 @@ from swelab.models.billing.prices import CallTokens, price_of, read_usage
 from swelab.models.chat import bounded_http, hosted, litellm_calls, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
+from swelab.models.chat.thoughts import SENT_BACK, thoughts_of
 from swelab.patience import Pauses
 from swelab.records import InputError, read_jsonl
 from swelab.records.task_records import Task
@@ -367,6 +368,41 @@ def test_tools_are_offered_called_and_answered(service, opened, tmp_path, model)
     assert second["tools"] and spent(tmp_path).unsure_calls == 0
 
 
+SIGNED = {"type": "thinking", "thinking": "I look.", "signature": "c2lnbmVk/=="}
+SEALED = {"type": "redacted_thinking", "data": "c2VhbGVk/=="}
+THINKERS = {
+    "text": ("openai/toy", {"reasoning_content": "I look."}),
+    "text under another name": ("openai/toy", {"reasoning": "I look."}),
+    "details": ("openai/toy", {"reasoning": "I look.", "reasoning_details": [{"text": "I look.", "id": 1}]}),
+    "a proxy's blocks": ("openai/toy", {"thinking_blocks": [SIGNED]}),
+    "deepseek": ("deepseek/deepseek-reasoner", {"reasoning_content": "I look."}),
+    "openrouter": ("openrouter/x/y", {"reasoning": "I look.", "reasoning_details": [{"text": "I look."}]}),
+    "a service that refuses them": ("mistral/mistral-large-latest", {"reasoning_content": "I look."}),
+    "anthropic": ("anthropic/claude-sonnet-4-5", {"blocks": [SIGNED, SEALED]}),
+}
+
+
+@pytest.mark.parametrize("model, thoughts", THINKERS.values(), ids=THINKERS)
+def test_thoughts_are_kept_and_go_back_as_the_service_wants_them(service, opened, model, thoughts):
+    def of_turn(turn):  # so that the order shows
+        return json.loads(json.dumps(thoughts).replace("I look.", f"I look {turn}."))
+
+    service.thoughts = of_turn
+    talk, history = opened(model, cache_last_messages=2)[1]("one"), list(ISSUE)
+    for turn in range(3):
+        message = talk.query(history)
+        assert thoughts_of(message) == f"I look {turn}."
+        if "blocks" not in thoughts:
+            assert message["extra"]["usage"]["reasoning_tokens"] == 2
+        history += [message, {"role": "user", "content": "seen"}]
+    said = [each for each in service.requests[-1]["body"]["messages"] if each["role"] == "assistant"]
+    if "blocks" in thoughts:
+        sent = [{"blocks": [b for b in each["content"] if b["type"] != "text"]} for each in said]
+    else:
+        sent = [{name: each[name] for name in SENT_BACK if name in each} for each in said]
+    assert sent == [{} if model.startswith("mistral") else of_turn(turn) for turn in range(2)]
+
+
 def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
     _, begin = opened()
     model = begin("one")
@@ -424,6 +460,8 @@ def test_an_answer_is_read_as_litellm_reads_it(message, reason):
     # LiteLLM moves thoughts out of a text into a field. Only a field of the service goes back to it.
     own = {name: message[name] for name in ("reasoning_content",) if name in message}
     assert replies[0].pop("sent_back", {}) == own
+    cut, moved = replies[0].pop("thoughts", ""), replies[1].get("sent_back", {}).get("reasoning_content")
+    assert not cut or cut == moved
     assert replies[0] == {name: value for name, value in replies[1].items() if name != "sent_back"}
     assert read_usage(ours) == read_usage(theirs) == CallTokens(9, 4, 5, 0)
 

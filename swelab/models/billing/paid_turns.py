@@ -24,6 +24,7 @@ class HostedAnswer(TypedRecord):
     finish_reason: str = field("reason of the end, as the service reports it")
     tool_calls: list[ToolCall] = field("tool calls of the answer", default=())
     sent_back: dict[str, Any] = field("further fields that later requests send back", default={})
+    thoughts: str = field("thoughts that were a part of the text; not sent back", default="")
     usage: TokenCounts | None = field("token counts; null if the service reported none")
     cost: float = field("cost in dollars")
     cost_is: str = field("unknown, or at most; empty if the cost is exact", default="")
@@ -86,7 +87,7 @@ class PaidTurns:
 def request_message(message: Record) -> Record:
     """Returns a message with only the fields that a service accepts, and those of an answer that it wants
     back."""
-    kept = ("role", "content", "tool_calls", "tool_call_id")
+    kept = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id")
     back = message.get("sent_back") or (message.get("extra") or {}).get("sent_back") or {}
     return {name: message[name] for name in kept if message.get(name) is not None} | back
 

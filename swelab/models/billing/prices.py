@@ -20,16 +20,18 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 @dataclass(frozen=True)
 class CallTokens:
     """Token counts of one call. prompt: all prompt tokens. cached: prompt tokens that were read from a cache.
-    written: prompt tokens that were written to a cache."""
+    written: prompt tokens that were written to a cache. reasoning: tokens of the answer that are thoughts."""
 
     prompt: int
     completion: int
     cached: int = 0
     written: int = 0
+    reasoning: int = 0
 
     def record(self) -> "TokenCounts":
         """Returns the counts in the form that a message stores."""
         parts = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
+        parts |= {"reasoning_tokens": self.reasoning}
         counts = TokenCounts(prompt_tokens=self.prompt, completion_tokens=self.completion)
         return counts | {name: count for name, count in parts.items() if count}
 
@@ -41,6 +43,7 @@ class TokenCounts(TypedRecord):
     completion_tokens: int = field("tokens of the answer")
     cached_tokens: int = field("prompt tokens that were read from a cache", default=0)
     cache_write_tokens: int = field("prompt tokens that were written to a cache", default=0)
+    reasoning_tokens: int = field("tokens of the answer that are thoughts", default=0)
 
 
 def read_usage(response: Any) -> CallTokens | None:
@@ -52,7 +55,8 @@ def read_usage(response: Any) -> CallTokens | None:
         return None
     cached = min(_count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens"), prompt)
     written = min(_count(usage, "cache_creation_input_tokens"), prompt - cached)
-    return CallTokens(prompt, completion, cached, written)
+    thoughts = _count(getattr(usage, "completion_tokens_details", None), "reasoning_tokens")
+    return CallTokens(prompt, completion, cached, written, min(thoughts, completion))
 
 
 def _count(holder: Any, name: str) -> int:

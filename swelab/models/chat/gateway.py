@@ -157,9 +157,13 @@ def openai_usage(usage: TokenCounts | None) -> Record:
     """Returns token counts under OpenAI's names, or zeros if the service reported none."""
     counts = usage or TokenCounts(prompt_tokens=0, completion_tokens=0)
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
-    record = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    cached = {"prompt_tokens_details": {"cached_tokens": counts.cached_tokens}}
-    return record | (cached if counts.cached_tokens else {})
+    record: Record = {"prompt_tokens": prompt, "completion_tokens": completion}
+    record["total_tokens"] = prompt + completion
+    if counts.cached_tokens:
+        record["prompt_tokens_details"] = {"cached_tokens": counts.cached_tokens}
+    if counts.reasoning_tokens:
+        record["completion_tokens_details"] = {"reasoning_tokens": counts.reasoning_tokens}
+    return record
 
 
 def litellm_registry(service: Service, name: str) -> Record:

@@ -18,8 +18,9 @@ from swelab.models.chat.error_bodies import broke_off
 from swelab.models.chat.litellm_calls import complete, unsupported_settings
 from swelab.models.chat.litellm_errors import CallFault, read_fault
 from swelab.models.chat.text_model import TextModel
+from swelab.models.chat.thoughts import fields_to_send_back
 from swelab.models.chat.tool_calls import plain_calls
-from swelab.models.chat.turn_text import fields_to_send_back, with_texts
+from swelab.models.chat.turn_text import with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, was_answered
 from swelab.patience import HOSTED, UNSURE, Patience, repeat
 from swelab.records import InputError, Record
@@ -198,11 +199,13 @@ class Service:
 
 
 def reply_of(choice: Any) -> Record:
-    """Returns an answer's text and finish reason, and its tool calls and the fields to send back if there are
-    any."""
+    """Returns an answer's text and finish reason. If there are any, also returns its tool calls, the fields
+    to send back, and thoughts that were a part of the text."""
     calls, back = plain_calls(choice.message.tool_calls), fields_to_send_back(choice.message)
     found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
-    return found | ({"tool_calls": calls} if calls else {}) | ({"sent_back": back} if back else {})
+    found |= ({"tool_calls": calls} if calls else {}) | ({"sent_back": back} if back else {})
+    cut = getattr(choice.message, "thoughts", "")
+    return found | ({"thoughts": cut} if cut else {})
 
 
 def size_of(value: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from swelab.models.chat import bounded_http, openai_calls
-from swelab.models.chat.turn_text import without_fields_sent_back
+from swelab.models.chat.thoughts import BACK_THROUGH_LITELLM, keep_fields
 from swelab.records import InputError, Record, shorten
 
 
@@ -98,10 +98,10 @@ def complete(
     `litellm_errors.read_fault`."""
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
-    litellm = quiet_litellm()
+    litellm, back = quiet_litellm(), BACK_THROUGH_LITELLM.get(provider(model)[0], ())
     return litellm.completion(
         model=model,
-        messages=list(map(without_fields_sent_back, messages)),
+        messages=[keep_fields(message, back) for message in messages],
         api_key=secret,
         api_base=base,
         timeout=bounded_http.ANSWER_SECONDS,

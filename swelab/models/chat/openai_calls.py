@@ -18,14 +18,14 @@ import httpx
 
 from swelab.models.chat import bounded_http
 from swelab.models.chat.error_bodies import ErrorInside, broke_off, error_inside, show_refusal
-from swelab.models.chat.turn_text import CALL_BACK, fields_to_send_back
+from swelab.models.chat.thoughts import CALL_BACK, fields_to_send_back
 from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
 SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re.S)
 """Matches names of OpenAI's own models, whose settings LiteLLM adapts."""
-THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|budget:thinking)>", re.S)
-"""Matches thoughts at the start of an answer. `completion` removes the thoughts, as LiteLLM does."""
+THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>(.*?)</(think|thinking|budget:thinking)>", re.S)
+"""Matches thoughts at the start of an answer. `completion` moves the thoughts to a field, as LiteLLM does."""
 FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
     **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded"), "length")
 }
@@ -118,11 +118,12 @@ def _choice(choice: SimpleNamespace) -> SimpleNamespace:
     if content is not None and not isinstance(content, str):
         raise TypeError(f"content is a {type(content).__name__}")
     message = choice.message
-    thoughts = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    if content and not thoughts:
-        content = THOUGHTS.sub("", content, count=1) if THOUGHTS.match(content) else content
+    back, cut = fields_to_send_back(message), ""
+    found = None if back.get("reasoning_content") or back.get("reasoning") else THOUGHTS.match(content or "")
+    if content and found:
+        cut, content = found[2], content[found.end() :]
     calls = [_call(each) for each in getattr(choice.message, "tool_calls", None) or []]
-    message = SimpleNamespace(content=content, tool_calls=calls, **fields_to_send_back(message))
+    message = SimpleNamespace(content=content, tool_calls=calls, thoughts=cut, **back)
     ended = FINISHES.get(str(reason), "tool_calls" if calls else "stop")
     return SimpleNamespace(finish_reason=ended, message=message)
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ModelLost, ServingError
 from swelab.models.billing.paid_turns import request_message
-from swelab.models.billing.prices import TokenCounts
+from swelab.models.billing.prices import TokenCounts, read_usage
 from swelab.models.chat.error_bodies import broke_off, message_in, show_refusal
 from swelab.models.chat.text_model import TextModel
+from swelab.models.chat.thoughts import fields_to_send_back
 from swelab.models.chat.tool_calls import plain_calls
-from swelab.models.chat.turn_text import fields_to_send_back, with_texts
+from swelab.models.chat.turn_text import with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, judge, was_answered
 from swelab.models.serving.server import Endpoint
 from swelab.patience import SERVED, Patience, repeat, retry_after
@@ -93,16 +94,13 @@ def read(response: Any) -> Answer:
     if not getattr(response, "choices", None):
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
     try:
-        choice, usage = response.choices[0], response.usage
+        choice, counts = response.choices[0], read_usage(response)
         if broke_off(choice.finish_reason):
             raise ModelLost(f"the answer broke off ({choice.finish_reason})")
         return Answer(
             content=choice.message.content or "",
             finish_reason=str(choice.finish_reason),
-            usage=TokenCounts(
-                prompt_tokens=usage.prompt_tokens if usage else 0,
-                completion_tokens=usage.completion_tokens if usage else 0,
-            ),
+            usage=counts.record() if counts else TokenCounts(prompt_tokens=0, completion_tokens=0),
             tool_calls=plain_calls(choice.message.tool_calls),
             sent_back=fields_to_send_back(choice.message),
         )

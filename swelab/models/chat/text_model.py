@@ -40,16 +40,23 @@ class TextModel:
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
         """Returns an assistant message with its one parsed command, or with the commands of its tool calls.
 
+        The message has the service's `reasoning_content` as a field of its own, and the other fields to send
+        back in `extra`.
+
         Raises FormatError if there is not exactly one command, or no call. The malformed turn and the reply
         to it stay in the conversation, so that roles alternate and its cost counts. The calls of a malformed
         turn are removed but its text stays, because services require an answer to each call.
         """
         facts: Record = {"cost": 0.0, **extra}
+        back = dict(facts.pop("sent_back", None) or {})
+        thoughts = {"reasoning_content": back.pop("reasoning_content", None)}
+        facts |= {"sent_back": back} if back else {}
         calls, text = list(tool_calls) if self.form.calls else [], content
         self._replies += 1
         if self.form.in_text:
             text, calls = (text, calls[-1:]) if calls else self.form.read(content, self._replies)
         message = {"role": "assistant", "content": text, "extra": facts}
+        message |= {name: value for name, value in thoughts.items() if value}
         try:
             actions = self.form.parse(text, calls, extra.get("finish_reason", ""))
         except FormatError as error:

@@ -12,7 +12,8 @@ from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL, parse_toolcall_actions
 
-from swelab.models.chat.turn_text import CALL_BACK, after_thoughts
+from swelab.models.chat.thoughts import CALL_BACK
+from swelab.models.chat.turn_text import after_thoughts
 from swelab.records import Record
 from swelab.records.training_records import CalledFunction, ToolCall
 

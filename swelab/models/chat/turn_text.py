@@ -1,14 +1,8 @@
 """Handles the text of a turn: removes the model's thoughts, and shortens long text."""
 
 import json
-from typing import Any
 
 from swelab.records import Record
-
-SENT_BACK = ("reasoning_content", "reasoning", "reasoning_details")
-"""Fields of an answer, besides its text and calls, that some services want back in later requests."""
-CALL_BACK = "extra_content"
-"""Such a field of a tool call. It may have a signature of the model's thoughts."""
 
 EMPTY = "(no text)"
 """The text of an answer without text, in later requests of its conversation."""
@@ -48,18 +42,3 @@ def _is_empty(message: Record) -> bool:
     content = message.get("content")
     blank = not content or (isinstance(content, str) and not content.strip())
     return message.get("role") == "assistant" and blank and not message.get("tool_calls")
-
-
-def fields_to_send_back(message: Any) -> Record:
-    """Returns the fields SENT_BACK of a service's answer as plain JSON."""
-    found = {name: getattr(message, name, None) for name in SENT_BACK}
-    return {name: json.loads(json.dumps(value, default=vars)) for name, value in found.items() if value}
-
-
-def without_fields_sent_back(message: Record) -> Record:
-    """Returns a message of a request without SENT_BACK and CALL_BACK, for a service that did not send them in
-    this form."""
-    found = {name: value for name, value in message.items() if name not in SENT_BACK}
-    if calls := found.get("tool_calls"):
-        found["tool_calls"] = [{k: v for k, v in call.items() if k != CALL_BACK} for call in calls]
-    return found

@@ -110,11 +110,14 @@ def costs(evidence: ReportData) -> str:
         if used := policy.usage:
             tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
             dollars = [used.cost, used.cost_per_resolved]
+            cells = ["n/a" if value is None else f"{round(value):,}" for value in tokens]
+            if used.reasoning_tokens:
+                cells[1] += mute(f" ({used.reasoning_tokens:,} thoughts)")
             rows.append(
                 [
                     name,
                     f"{used.attempts:,}",
-                    *("n/a" if value is None else f"{round(value):,}" for value in tokens),
+                    *cells,
                     *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
                     f"{used.seconds / used.seconds_known:,.1f} s"
                     if used.seconds and used.seconds_known

@@ -9,7 +9,7 @@ from swelab.models.chat.error_bodies import error_inside
 from swelab.models.chat.hosted import reply_of
 from swelab.models.chat.litellm_errors import read_fault
 from swelab.models.chat.openai_calls import completion
-from swelab.models.chat.turn_text import without_fields_sent_back
+from swelab.models.chat.thoughts import keep_fields
 from swelab.models.service_words import Kind
 
 MESSAGE = {"role": "assistant", "content": "```bash\nrm -rf tests\n```"}
@@ -149,7 +149,7 @@ def test_what_a_service_wants_back_is_read():
     assert found["tool_calls"] == message["tool_calls"]
     sent = request_message({"role": "assistant", **found})
     assert sent["reasoning_content"] == "I look." and sent["tool_calls"] == message["tool_calls"]
-    assert without_fields_sent_back(sent) == {"role": "assistant", "content": "", "tool_calls": [call]}
+    assert keep_fields(sent, ()) == {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 @pytest.mark.parametrize("body", ["<html>busy</html>", ""])

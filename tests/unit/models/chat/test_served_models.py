@@ -221,7 +221,8 @@ def test_what_a_service_wants_back_is_kept_and_sent_back(service):
         body["choices"][0]["message"] |= thoughts
     talk = model(service)
     turn = talk.query(ISSUE)
-    assert turn["extra"]["sent_back"] == thoughts and turn["content"] == "```bash\nls\n```"
+    assert {"reasoning_content": turn["reasoning_content"], **turn["extra"]["sent_back"]} == thoughts
+    assert turn["content"] == "```bash\nls\n```"
     history = [*ISSUE, turn, {"role": "user", "content": "seen"}]
     with pytest.raises(FormatError) as malformed:
         talk.query(history)
