@@ -19,10 +19,11 @@ from swelab.models.billing.prices import CallTokens, price_of, read_usage
 from swelab.models.chat import bounded_http, hosted, litellm_calls, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
-from swelab.models.chat.thoughts import SENT_BACK, thoughts_of
+from swelab.models.chat.thoughts import SENT_BACK
 from swelab.patience import Pauses
 from swelab.records import InputError, read_jsonl
 from swelab.records.task_records import Task
+from swelab.rollouts.recorded_thoughts import thoughts_of
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
 # isort: split

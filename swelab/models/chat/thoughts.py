@@ -1,7 +1,6 @@
 """A model's thoughts: which fields of an answer hold them, and which of these go back to which service."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from swelab.records import Record
@@ -41,21 +40,3 @@ def keep_fields(message: Record, fields: tuple[str, ...]) -> Record:
     if calls := found.get("tool_calls"):
         found["tool_calls"] = [{k: v for k, v in call.items() if k != CALL_BACK} for call in calls]
     return found
-
-
-def thoughts_of(message: Mapping[str, Any]) -> str:
-    """Returns the thoughts that a trajectory's message has beside its text, or ''.
-
-    Reads messages of swelab and of mini-swe-agent. Encrypted blocks have no text.
-    """
-    extra = message.get("extra") or {}
-    for found in (message, {"reasoning_content": extra.get("thoughts")}, extra.get("sent_back") or {}):
-        for name in ("reasoning_content", "reasoning"):
-            if isinstance(found.get(name), str) and found[name]:
-                return str(found[name])
-        for name, part in (("thinking_blocks", "thinking"), ("reasoning_details", "text")):
-            blocks = found.get(name)
-            parts = [each for each in blocks if isinstance(each, dict)] if isinstance(blocks, list) else []
-            if texts := [str(each[part]) for each in parts if each.get(part)]:
-                return "\n\n".join(texts)
-    return ""

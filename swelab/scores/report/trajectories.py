@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from swelab.records import Record
 from swelab.records.attempt_records import Grade, Message, Trajectory, is_refusal
 from swelab.rollouts.recorded_actions import text_and_commands
+from swelab.rollouts.recorded_thoughts import split_thoughts
 
 STEPS = 160
 """Maximum number of steps shown of one trajectory: half from its start, half from its end."""
@@ -78,8 +79,9 @@ def content_text(content: object) -> str:
 def steps(messages: list[Message]) -> list[Record]:
     """Returns {"say", "commands", "observations"} for each assistant turn. Earlier messages are omitted.
 
-    Optional fields: "refused" (the agent took no command from the turn), "not_run" (indexes of commands that
-    were not run), "tokens" [sent, written], "cost" in dollars, "model_seconds" and "command_seconds".
+    Optional fields: "thoughts" (the model's thoughts), "thought_tokens", "refused" (the agent took no command
+    from the turn), "not_run" (indexes of commands that were not run), "tokens" [sent, written], "cost" in
+    dollars, "model_seconds" and "command_seconds".
     """
     shown: list[Record] = []
     before = Message.of({})
@@ -106,6 +108,7 @@ def assistant_step(message: Message, refused: bool) -> Record:
     turn's only fenced block. A turn without a command or a call in its text is marked as refused.
     """
     text, extra = content_text(message.content), message.get("extra") or {}
+    thoughts, text = split_thoughts(message, text)
     actions = extra.get("actions") or []
     if actions and actions[0].get("tool"):  # the call's text would be shown twice
         text = _WRITTEN.sub("", text)
@@ -118,9 +121,13 @@ def assistant_step(message: Message, refused: bool) -> Record:
         "commands": [] if refused else [truncate(command) for command in commands],
         "observations": [],
     }
+    if thoughts:
+        step["thoughts"] = truncate(thoughts)
     used = extra.get("usage") or (extra.get("response") or {}).get("usage") or {}
     if used:
         step["tokens"] = [used.get("prompt_tokens", 0), used.get("completion_tokens", 0)]
+    if used.get("reasoning_tokens"):
+        step["thought_tokens"] = used["reasoning_tokens"]
     if refused:
         step["refused"] = True
     return step | ({"cost": extra["cost"]} if extra.get("cost") else {})

@@ -76,7 +76,7 @@
   function taken(step) {
     const parts = [];
     if (step.model_seconds !== undefined) parts.push(`model ${duration(step.model_seconds)}`);
-    if (step.tokens) parts.push(`${count(step.tokens[0])} tokens read, ${count(step.tokens[1])} written`);
+    if (step.tokens) parts.push(`${count(step.tokens[0])} tokens read, ${count(step.tokens[1])} written${step.thought_tokens ? ` (${count(step.thought_tokens)} thoughts)` : ""}`);
     if (step.command_seconds !== undefined) parts.push(`command ${duration(step.command_seconds)}`);
     if (step.cost) parts.push(`$${step.cost.toFixed(4)}`);
     return parts.length ? make("p", "taken", parts.join(" \u00b7 ")) : null;
@@ -86,6 +86,7 @@
     const item = make("li", "step");
     if (step.left_out) return add(item, make("p", "say", `${step.left_out} steps are left out here.`));
     add(item, make("span", "no", String(number)), taken(step));
+    if (step.thoughts) add(item, details("Thoughts", make("p", "say", step.thoughts)));
     if (step.refused) {
       add(item, make("p", "refusal", "Nothing was run: the agent refused this answer, because it did not hold exactly one command."));
       add(item, make("pre", "refused", step.say || "(no text is kept of this answer)"));

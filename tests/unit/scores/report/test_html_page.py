@@ -246,6 +246,23 @@ def test_steps_tell_tokens_and_times():
     assert (step["model_seconds"], step["command_seconds"]) == (2.5, 0.5) and "tokens" not in step
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "I run.", "reasoning_content": "I look."},
+        {
+            "content": "I run.",
+            "extra": {"sent_back": {"thinking_blocks": [{"thinking": "I look."}, {"data": "x"}]}},
+        },
+        {"content": "<think>\nI look.\n</think>\nI run."},
+    ],
+)
+def test_thoughts_are_shown_apart_from_what_is_said(message):
+    message["content"] += "\n```bash\nls\n```"
+    (step,) = steps_of([{"role": "assistant", **message}])
+    assert step["thoughts"] == "I look." and step["say"] == "I run." and step["commands"] == ["ls"]
+
+
 def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, experiment):
     verified = read_json(experiment / "results/verified_score.json")
     title = re.sub("<[^>]*>", "", re.search(r"<h1>(.*?)</h1>", page)[1])

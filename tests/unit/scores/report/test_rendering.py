@@ -138,13 +138,15 @@ def test_steps_are_drawn_when_an_attempt_is_chosen(experiment, tmp_path):
         await until(() => page.querySelectorAll(".step").length === {refused["turns"]});
         told.push(page.querySelectorAll("pre.command").length, page.querySelectorAll("pre.refused").length);
         told.push(page.querySelector(".step .taken").textContent);
+        told.push(page.querySelector(".step details:not([open]) p.say").textContent);
         told.push(at("trajectory").textContent.includes("Fix the bug. Answer with one bash block."));
         told.push(at("trajectory").textContent.includes("did not submit: the policy gave answers"));
         const folded = page.querySelector("pre.raw").parentElement;
         folded.open = true; await until(() => page.querySelector("pre.raw").textContent);
         told.push(JSON.parse(page.querySelector("pre.raw").textContent).id)"""
     )
-    ran, dashed, taken, prompt, patch, raw = framed(experiment, tmp_path, (1280,), script)
+    ran, dashed, taken, thoughts, prompt, patch, raw = framed(experiment, tmp_path, (1280,), script)
     assert ran == 0 and dashed == refused["turns"] == 3 and prompt and patch and raw == refused["id"]
     step = refused["steps"][0]
+    assert thoughts == step["thoughts"] and "(7 thoughts)" in taken
     assert f"model {step['model_seconds']:.1f} s" in taken and f"{step['tokens'][1]} written" in taken
