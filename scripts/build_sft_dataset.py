@@ -12,8 +12,7 @@ from swelab.jobs.provenance import Stage
 from swelab.lineage.artifact_kinds import texts_of
 from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
-from swelab.sft.rows.chat_template import ChatTemplate, is_marked
-from swelab.sft.rows.collect import style_of
+from swelab.sft.rows.collect import style_of, template_for
 from swelab.sft.rows.dataset import build_dataset, load_verdicts, require_kept
 from swelab.sft.rows.lengths import ChatTokenizer, stats, table
 
@@ -39,8 +38,10 @@ def main() -> None:
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
     with folder_for(args.dataset.parent) as folder, tempfile.TemporaryFile(dir=folder) as spool:
         base = args.base.with_suffix("")
-        template = ChatTemplate(base) if style and style.name == "tool" or is_marked(base) else None
-        dataset = build_dataset(rows, grades, selection, tokenizer, spool, style, template)
+        template = template_for(recipe.rows, base)
+        dataset = build_dataset(
+            rows, grades, selection, tokenizer, spool, style, template, recipe.rows.thoughts
+        )
         facts = dataset.facts(selection.max_tokens)
         require_kept(facts, args.trajectories)
         write_jsonl(args.dataset, dataset.rows())

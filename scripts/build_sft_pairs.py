@@ -12,8 +12,7 @@ from swelab.jobs.provenance import Stage
 from swelab.lineage.artifact_kinds import texts_of
 from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
-from swelab.sft.rows.chat_template import ChatTemplate, is_marked
-from swelab.sft.rows.collect import style_of
+from swelab.sft.rows.collect import style_of, template_for
 from swelab.sft.rows.dataset import load_verdicts, require_kept
 from swelab.sft.rows.lengths import ChatTokenizer, stats, table
 from swelab.sft.rows.preferences import build_pairs
@@ -35,7 +34,7 @@ def main() -> None:
     inputs["texts"] = texts_of(recipe)
     stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe)}, **inputs)
     style = style_of(recipe)
-    template = ChatTemplate(base) if style and style.name == "tool" or is_marked(base) else None
+    template = template_for(recipe.rows, base)
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
     with folder_for(args.dataset.parent) as folder, tempfile.TemporaryFile(dir=folder) as spool:

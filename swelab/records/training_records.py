@@ -39,6 +39,7 @@ class RowMessage(Message):
 
     role: Literal["system", "user", "assistant", "tool"] = field("role of the sender")
     content: str = field("text of the message")
+    reasoning_content: str = field("thoughts, which the chat template writes", default="")
     weight: Literal[0, 1] = field("0 excludes a turn of the policy from the loss", default=1)
     tool_calls: list[ToolCall] = field("tool calls in the form of the chat-completion API", default=())
     tool_call_id: str = field("id of the call that this message answers", default="")

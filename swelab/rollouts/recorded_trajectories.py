@@ -131,7 +131,7 @@ def _message(message: Record) -> Message:
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
         return Message(role="exit", content=content)
     record = Message(role=role, content=content)
-    for name in ("thought", "action", "tool_calls"):
+    for name in ("thought", "action", "tool_calls", "reasoning_content", "thinking_blocks"):
         if value := message.get(name):
             record[name] = value
     extra: Record = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from swelab.choices import ROW_STYLES, meanings
-from swelab.configs.recipe_model import Distinct, OneOf, Recipe
+from swelab.configs.recipe_model import Distinct, OneOf, OrAbsent, Recipe
 from swelab.outcomes import EVIDENCE, TRAINABLE_ROLLOUTS
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ class Rows(Recipe):
 
     style: Annotated[str, OneOf(ROW_STYLES)] = Field(
         "text", description=f"form of the turns: {meanings(ROW_STYLES)}"
+    )
+    thoughts: OrAbsent[Literal["keep", "last", "drop"]] = Field(
+        None,
+        description="which thoughts of the policy are trained: those of all turns, of a row's last turn, or "
+        "none; if absent, those within a turn's text, and not those that a service sent beside it",
     )
     system: str = Field(
         "",

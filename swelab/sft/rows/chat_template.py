@@ -128,14 +128,19 @@ def stripped_thoughts(messages: Sequence[RowMessage], plain: Sequence[RowMessage
     return sum(
         is_trained(after) and any(thought.strip() not in after.content for thought in thoughts)
         for before, after in zip(said, written)
-        if (thoughts := _THOUGHTS.findall(before.content))
+        if (thoughts := [*_THOUGHTS.findall(before.content), before.reasoning_content])
     )
 
 
+def needs_template(messages: Sequence[RowMessage], tools: Sequence[Tool], is_marked: bool) -> bool:
+    """Returns whether the chat template writes a row's text: if the row has tools, or thoughts beside its
+    text, or if the template marks what the model generates."""
+    return bool(tools or is_marked or any(message.reasoning_content for message in messages))
+
+
 class PlainRows:
-    """Converts the messages of rows to plain text. Uses the chat template for rows with tools, and for all
-    rows if it marks what the model generates. Prints one warning if the template strips thoughts of trained
-    turns."""
+    """Converts the messages of rows to plain text. Uses the chat template where `needs_template` says so.
+    Prints one warning if the template strips thoughts of trained turns."""
 
     def __init__(self, base: str | Path):
         self.base, self._is_marked = base, is_marked(base)
@@ -144,7 +149,7 @@ class PlainRows:
 
     def of(self, row: SftRow) -> list[RowMessage]:
         """Returns the row's messages in the roles system, user and assistant. Raises InputError."""
-        if not (row.tools or self._is_marked):
+        if not needs_template(row.messages, row.tools, self._is_marked):
             return row.messages
         self._template = self._template or ChatTemplate(self.base)
         found = self._template.plain(row.messages, row.tools)

@@ -12,11 +12,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from swelab.configs.kinds.sft import Sft
+from swelab.configs.kinds.sft import Rows, Sft
 from swelab.configs.recipes import read_yaml
 from swelab.records import InputError, Record, atomic, line, read_text
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.trajectory_files import MINI, SWE_AGENT, Broken
+from swelab.sft.rows.chat_template import ChatTemplate, is_marked
 from swelab.sft.rows.compat import Lossy, compat_row, run_hash
 from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 
@@ -153,6 +154,13 @@ def style_of(recipe: Sft) -> Style | None:
     system = system_prompt(Path(rows.system)) if rows.system else ""
     tools = definitions(Path(rows.tools)) if rows.tools else []
     return Style(rows.style, malformed, system, tools, recipe.selection.failed_turns)
+
+
+def template_for(rows: Rows, base: Path) -> ChatTemplate | None:
+    """Returns the chat template of a base model if rows are measured with it, otherwise None. Raises
+    InputError."""
+    used = rows.style == "tool" or rows.thoughts in ("keep", "last") or is_marked(base)
+    return ChatTemplate(base) if used else None
 
 
 def system_prompt(path: Path) -> str:

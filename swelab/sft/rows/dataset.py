@@ -20,12 +20,14 @@ from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS, GradeEnd
 from swelab.records import InputError, Record, line, read_records
 from swelab.records.attempt_records import UNASKED, Grade, Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow, Tool
-from swelab.sft.rows.chat_template import ChatTemplate, stripped_thoughts
+from swelab.rollouts.recorded_thoughts import thoughts_of
+from swelab.sft.rows.chat_template import ChatTemplate, needs_template, stripped_thoughts
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
 from swelab.sft.rows.overlong import exchanges, select_span, spans
 from swelab.sft.rows.selection import CHOSEN, FATE_GATES, Candidate, DropCounts, choose, exclusion_reason
 from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
+from swelab.sft.rows.trained_thoughts import Thoughts, choose_thoughts
 from swelab.tasks.patch_application import encode_patch
 
 ROLES = ("system", "user", "assistant")
@@ -118,14 +120,16 @@ def build_dataset(
     spool: IO[bytes],
     style: Style | None = None,
     template: ChatTemplate | None = None,
+    thoughts: Thoughts = None,
 ) -> Dataset:
     """Chooses training conversations among `trajectories`.
 
     selection: the section of an SFT recipe. grades: searched for the trajectory's (policy, subset, name),
     then for (policy, '', name), then for ('', '', name). spool: an empty file, open to read and write.
-    template: formats tool calls as text, for the style `tool`.
+    template: formats tool calls as text, for the style `tool`, and thoughts. thoughts: the recipe's
+    `rows.thoughts`.
     """
-    writer = RowWriter(selection, tokenizer, spool, style, template)
+    writer = RowWriter(selection, tokenizer, spool, style, template, thoughts)
     dropped = DropCounts()
     candidates: list[Candidate] = []
     count = 0
@@ -200,14 +204,15 @@ class RowWriter:
     spool: IO[bytes]
     style: Style | None = None
     template: ChatTemplate | None = None
+    thoughts: Thoughts = None
     notes: Counter[str] = field(default_factory=Counter)
 
     def write(self, trajectory: Trajectory, resolved: bool = True) -> Candidate:
         """Writes the rows of one trajectory. Raises Unfit if its conversation cannot be trained on."""
         if self.style is None:
-            written = kept_text(trajectory.messages, self.selection)
+            written = kept_text(trajectory.messages, self.selection, self.thoughts)
         else:
-            written = write_conversation(trajectory, self.style)
+            written = write_conversation(trajectory, self.style, self.thoughts)
         if not any(map(teaches, written.messages)):
             raise Unfit("nothing_to_learn")
         if not is_unicode(written.messages):
@@ -255,8 +260,9 @@ class RowWriter:
         return length, pieces
 
     def _plain(self, messages: list[RowMessage], tools: list[Tool]) -> list[RowMessage]:
-        used = self.template and (tools or self.template.is_marked)
-        return self.template.plain(messages, tools) if self.template and used else messages
+        if self.template and needs_template(messages, tools, self.template.is_marked):
+            return self.template.plain(messages, tools)
+        return messages
 
 
 def is_unicode(messages: list[RowMessage]) -> bool:
@@ -275,10 +281,10 @@ def without_call_ids(message: RowMessage) -> Record:
     return rest | ({"tool_calls": calls} if calls else {})
 
 
-def kept_text(messages: list[Message], selection: Selection) -> Conversation:
+def kept_text(messages: list[Message], selection: Selection, thoughts: Thoughts = None) -> Conversation:
     """Returns the conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
     malformed = selection.malformed_turns
-    turns = [RowMessage(role=m.role, content=m.content) for m in messages if m.role != "exit"]
+    turns = [_row_message(message) for message in messages if message.role != "exit"]
     while turns and turns[-1].role != "assistant":
         turns.pop()
     if not turns:
@@ -298,8 +304,15 @@ def kept_text(messages: list[Message], selection: Selection) -> Conversation:
             if 0 <= number < len(turns) and turns[number].role == "assistant":
                 turns[number] |= {"weight": 0}
                 notes[f"{reason}_masked"] += 1
+    choose_thoughts(turns, thoughts)
     while turns and not is_trained(turns[-1]):
         turns.pop()
     if not turns:
         raise Unfit("nothing_to_learn")
     return Conversation(turns, notes=notes)
+
+
+def _row_message(message: Message) -> RowMessage:
+    thoughts = thoughts_of(message) if message.role == "assistant" else ""
+    beside = {"reasoning_content": thoughts} if thoughts else {}
+    return RowMessage.of({"role": message.role, "content": message.content, **beside})

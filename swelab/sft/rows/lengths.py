@@ -137,7 +137,7 @@ class ChatTokenizer:
     def has_special_token(self, messages: Sequence[RowMessage]) -> bool:
         """Returns whether a message's text contains the name of a special token.
         The tokenizer would encode the name as that token."""
-        texts = [message.content for message in messages]
+        texts = [text for message in messages for text in (message.content, message.reasoning_content)]
         texts += [call.function.arguments for message in messages for call in message.tool_calls]
         return any(token in text for text in texts for token in self.special_tokens)
 

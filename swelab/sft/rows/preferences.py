@@ -94,7 +94,7 @@ def build_pairs(
     end. spool: an empty file, open to read and write.
     """
     uncut = recipe.selection.model_copy(update={"over_long": DROP})
-    writer = RowWriter(uncut, tokenizer, spool, style, template)
+    writer = RowWriter(uncut, tokenizer, spool, style, template, recipe.rows.thoughts)
     pairs = Pairs()
     tasks: dict[tuple[str, str], list[Side]] = {}
     for trajectory in trajectories:

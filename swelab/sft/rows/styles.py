@@ -29,6 +29,7 @@ from swelab.records.training_records import CalledFunction, RowMessage, Tool, To
 from swelab.sft.rows import compat
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.student_parsers import OWN_LINES, is_plain, parse_ticks, parse_xml, write_argument
+from swelab.sft.rows.trained_thoughts import Thoughts, choose_thoughts
 from swelab.sft.rows.turns import Call, Turn, turns_of
 
 HEADER = re.compile(r"Here's the result of running `cat -n` on [^\n]*:\n")
@@ -104,8 +105,9 @@ class Conversation:
     notes: Counter[str] = field(default_factory=Counter)
 
 
-def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
+def write_conversation(trajectory: Rollout, style: Style, thoughts: Thoughts = None) -> Conversation:
     """Writes a trajectory's conversation in a style. Raises Unfit with the reason if that is impossible.
+    thoughts: the recipe's `rows.thoughts`.
 
     If a turn is malformed, `style.malformed_turns` is applied. "drop" raises Unfit. "mask" gives the turn the
     weight 0 (no loss). Any other value keeps the turn.
@@ -125,6 +127,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
         turns.insert(0, Turn("system", ""))
     for turn in turns:
         _add(written, turn, style, tools)
+    choose_thoughts(written.messages, thoughts)
     while written.messages and not is_trained(written.messages[-1]):
         written.messages.pop()
     if not written.messages:
@@ -222,7 +225,7 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool
         message |= {"weight": 0}
     if turn.demonstration or (fault and style.malformed_turns == "mask"):
         message |= {"weight": 0}
-    return message
+    return message | ({"reasoning_content": turn.thoughts} if turn.thoughts else {})
 
 
 def _xml(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from swelab.records import Record
 from swelab.records.attempt_records import Message, Rollout, is_refusal
 from swelab.rollouts.recorded_actions import text_and_commands
+from swelab.rollouts.recorded_thoughts import thoughts_of
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.student_parsers import parse_xml, read_call, read_line
 
@@ -32,7 +33,7 @@ class Turn:
 
     answers: for an observation, the id of its tool call. fault: why the turn is malformed, or ''.
     demonstration: whether the turn is an example in the prompt. failed: whether the action was not carried
-    out.
+    out. thoughts: the thoughts that the record has beside the text.
     """
 
     role: str
@@ -43,6 +44,7 @@ class Turn:
     fault: str = ""
     demonstration: bool = False
     failed: bool = False
+    thoughts: str = ""
 
 
 def turns_of(trajectory: Rollout) -> list[Turn]:
@@ -58,6 +60,7 @@ def turns_of(trajectory: Rollout) -> list[Turn]:
         else:
             refused = messages[number + 1 : number + 2]
             turns.append(read(message, bool(refused) and is_refusal(refused[0])))
+            turns[-1].thoughts = thoughts_of(message)
         turns[-1].demonstration = bool((message.get("extra") or {}).get("demonstration"))
         turns[-1].failed = number in failed
     while turns and turns[-1].role != "assistant":

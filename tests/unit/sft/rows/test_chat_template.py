@@ -95,6 +95,9 @@ MARKS = {
     ),
     "two parts": "{% generation %}{{ m.content[:9] }}{% endgeneration %}{{ m.content[9:12] }}"
     "{% generation %}{{ m.content[12:] }}<|im_end|>{% endgeneration %}{{ '\n' }}",
+    "thoughts beside the text": "{% generation %}<think>{{ m.reasoning_content }}</think>"
+    + INNER
+    + "<|im_end|>{% endgeneration %}{{ '\n' }}",
 }
 """Templates that mark parts of a turn, after its header."""
 
@@ -126,6 +129,8 @@ def test_exactly_the_marked_text_has_a_loss(tmp_path, base, part, header):
         ("user", "b"),
         ("assistant", "<think></think>no"),
     )
+    for turn in (1, 3):
+        said[turn] |= {"reasoning_content": f"Größe {turn}?"}
     row = SftRow.of({"instance_id": "one", "policy": "p", "resolved": True, "messages": said})
     rendered = PlainRows(folder).of(row)
     tokens, trained = ChatTokenizer(folder).encode(rendered)
@@ -142,6 +147,16 @@ def test_exactly_the_marked_text_has_a_loss(tmp_path, base, part, header):
     rows.write_text(json.dumps(row) + "\n")
     sample = TokenRows(rows, folder)[0]
     assert [label != -100 for label in sample.labels][1:] == trained[1:]
+
+
+def test_thoughts_beside_the_text_are_written_by_a_template_without_marks_too(tmp_path, base, capsys):
+    said = talk(("user", "a"), ("assistant", "b"))
+    said[1] |= {"reasoning_content": "why"}
+    row = SftRow.of({"instance_id": "one", "policy": "p", "resolved": True, "messages": said})
+    for content, written in (("{{ m.reasoning_content }}{{ m.content }}", "whyb"), ("{{ m.content }}", "b")):
+        opened(tmp_path, BODY.replace("CONTENT", content))
+        assert PlainRows(tmp_path).of(row)[1].content == written
+        assert ("strips the thoughts" in capsys.readouterr().err) == (written == "b")
 
 
 def test_thoughts_that_the_template_strips_are_told_once(tmp_path, capsys):

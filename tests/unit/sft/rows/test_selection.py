@@ -16,7 +16,7 @@ from swelab.records import check, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow
 from swelab.rollouts.recorded_trajectories import read_recording
-from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.chat_template import ChatTemplate, PlainRows
 from swelab.sft.rows.dataset import GradeFacts, build_dataset
 from swelab.sft.rows.lengths import ChatTokenizer, Length, stats
 from swelab.sft.rows.overlong import exchanges, spans
@@ -69,10 +69,10 @@ def selection(**changes):
     return recipes.complete(SFT, {"base": "x", "selection": changes}, "r").selection
 
 
-def build(rows, tokenizer, style=None, template=None, **changes):
+def build(rows, tokenizer, style=None, template=None, thoughts=None, **changes):
     grades = {("scripted", "", row.instance_id): GradeFacts("resolved", True, None) for row in rows}
     chosen = selection(**{"max_tokens": 10_000, **changes})
-    return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template)
+    return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template, thoughts)
 
 
 def recorded(tmp_path, content, name="a"):
@@ -213,6 +213,30 @@ def test_over_long_conversations(tmp_path, base, tokenizer, style):
     assert all(piece[:head] == whole["messages"][:head] for piece in pieces)
     built = build([row], tokenizer, **settings, max_tokens=limit, over_long="split")
     assert [found["part"] for found in built.rows()] == [[n + 1, len(pieces)] for n in range(len(pieces))]
+
+
+@pytest.mark.parametrize("style", ["text", "tool", "xml"])
+@pytest.mark.parametrize(
+    ("thoughts", "beside", "inside"),
+    [(None, [0, 0], True), ("keep", [1, 1], True), ("last", [0, 1], False), ("drop", [0, 0], False)],
+)
+def test_a_recipe_chooses_which_thoughts_are_trained(tmp_path, tokenizer, style, thoughts, beside, inside):
+    first = acted("<think>inside</think>Look.", "bash", {"command": "ls"}) | {"reasoning_content": "beside"}
+    last = acted("Done.", "submit", {}) | {"thinking_blocks": [{"type": "thinking", "thinking": "beside"}]}
+    row = recorded(tmp_path, trajectory([system(), asked(), first, seen("x"), last, seen(PATCH)]))
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content }}{{ m.content }}"
+    template += "{% for call in m.tool_calls %}{{ call }}{% endfor %}{{ tools }}<|im_end|>\n{% endfor %}"
+    write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
+    if style == "text":
+        row["messages"] = [each | ({"role": "user"} if each.role == "tool" else {}) for each in row.messages]
+    chosen = None if style == "text" else Style(style)
+    built = build([row], tokenizer, chosen, ChatTemplate(tmp_path), thoughts=thoughts)
+    (found,) = built.rows()
+    turns = [each for each in found.messages if each.role == "assistant"]
+    assert [each.reasoning_content == "beside" for each in turns] == list(map(bool, beside))
+    assert ("inside" in turns[0].content) == inside and "Look." in turns[0].content
+    plain = PlainRows(tmp_path).of(found)
+    assert built.lengths()[0].tokens == len(tokenizer.encode(plain)[0])
 
 
 def test_what_there_is_to_learn(tmp_path, tokenizer):
