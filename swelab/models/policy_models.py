@@ -140,6 +140,7 @@ def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[En
             base=base or None,
             adapters={ADAPTER: adapter} if adapter else {},
             dtype=policy.dtype or "auto",
+            reasoning_parser=policy.reasoning_parser or "",
             engine=engine,
             job=policy.job,
             context_length=policy.context_length,

@@ -180,6 +180,12 @@ class CheckpointPolicy(Recipe):
     engine: OrAbsent[Literal["sglang"]] = Field(
         None, description="inference engine that serves the weights; sglang by default"
     )
+    reasoning_parser: OrAbsent[str] = Field(
+        None,
+        pattern="^[a-z0-9][a-z0-9_.-]*$",
+        description="the engine's parser that separates the model's thoughts from its text, such as qwen3 or "
+        "deepseek-r1; by default thoughts stay in the text",
+    )
     endpoint: OrAbsent[str] = Field(
         None, description="address of a server that you run; then no server is started"
     )

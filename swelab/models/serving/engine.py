@@ -30,7 +30,8 @@ class ServerSettings:
     max_total_tokens: in tokens. If max_total_tokens is None, the engine's default is used. key: needed for
     requests. admin_key: needed to replace weights. Clients have neither key (see `gate`). adapters: maps
     names to LoRA folders. extra_args: further options of the engine. python: interpreter of the environment
-    in which the engine is installed.
+    in which the engine is installed. reasoning_parser: the engine's parser that separates thoughts from a
+    turn's text; '' leaves them in the text.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class ServerSettings:
     adapters: Mapping[str, str]
     extra_args: Sequence[str]
     python: str
+    reasoning_parser: str = ""
 
 
 @dataclass(frozen=True)

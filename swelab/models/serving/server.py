@@ -70,6 +70,7 @@ def serve(
     admin_key: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    reasoning_parser: str = "",
     startup_seconds: float = 180,
     drain_seconds: float = 5,
     python: str = "",
@@ -83,9 +84,10 @@ def serve(
     context_length, max_total_tokens: tokens of a context, and of the cache. If max_total_tokens is None, the
     engine uses most of a GPU's memory, or a default size on a CPU. device: auto, cpu or cuda. dtype: auto is
     float32 on a CPU. python: interpreter with the engine (by default $SWELAB_SERVE_PYTHON or this one).
-    ending: returns whether to stop waiting for the start. drain_seconds: time for running requests at the
-    end. Enter the block from a thread that outlives it. Raises InputError before anything starts. Raises
-    ServingError if there is no port, or if the server dies or is not ready in time.
+    reasoning_parser: see `ServerSettings`. ending: returns whether to stop waiting for the start.
+    drain_seconds: time for running requests at the end. Enter the block from a thread that outlives it.
+    Raises InputError before anything starts. Raises ServingError if there is no port, or if the server dies
+    or is not ready in time.
     """
     check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
@@ -95,7 +97,7 @@ def serve(
         settings = ServerSettings(
             folder, config, name, api_key or new_key(), admin_key or new_key(), host,
             context_length, max_total_tokens, max_running_requests,
-            on_cpu, dtype, adapters or {}, extra_args, python,
+            on_cpu, dtype, adapters or {}, extra_args, python, reasoning_parser,
         )  # fmt: skip
         server, url = _start(open_engine(engine), settings, port, log, startup_seconds, ending)
         try:

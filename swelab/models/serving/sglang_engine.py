@@ -46,6 +46,7 @@ class Sglang:
         flags = [
             *device_flags(settings.on_cpu, settings.dtype),
             *adapter_flags(settings),
+            *(["--reasoning-parser", settings.reasoning_parser] if settings.reasoning_parser else []),
             *settings.extra_args,
         ]
         module = [settings.python, "-m", "sglang.launch_server", "--config"]

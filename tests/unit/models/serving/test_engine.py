@@ -57,6 +57,8 @@ def test_what_an_engine_is_asked(name, asked, tmp_path):
     lent = engine.program(replace(asked, adapters={"a": str(make_adapter(tmp_path / "adapter"))}), 1)
     assert str(tmp_path / "adapter") in " ".join(lent.arguments("/private")) + repr(lent.files)
     assert engine.adapter_model("toy", "a") != "toy"
+    thinks = engine.program(replace(asked, reasoning_parser="qwen3"), 1).arguments("/private")
+    assert "qwen3" in thinks and "qwen3" not in argv
     with pytest.raises(InputError, match="a LoRA adapter in PEFT's layout|no such file"):
         engine.program(replace(asked, adapters={"a": str(asked.folder)}), 1)
 
