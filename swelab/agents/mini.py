@@ -158,9 +158,17 @@ def run_rollout(
     record = trajectory(task, agent, end)
     if record.outcome in TRAINABLE_ROLLOUTS and record.outcome != RolloutEnd.SUBMITTED:
         record["model_patch"] = patch
+    if record.outcome == RolloutEnd.MALFORMED and (cut := _cut_turn(record.messages)):
+        reason = f"{cut}; raise max_tokens of the policy's sampling"
     if reason:
         record.info["reason"] = reason
     return record
+
+
+def _cut_turn(messages: list[Message]) -> str:
+    """Returns the note on the last turn if it used up its tokens in thoughts, otherwise ''."""
+    turns = [message for message in messages if message.role == "assistant"]
+    return str((turns[-1].get("extra") or {}).get("cut", "")) if turns else ""
 
 
 def _fault(error: Exception) -> tuple[RolloutEnd, str]:

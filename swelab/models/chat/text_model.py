@@ -1,6 +1,8 @@
 """The base class of all models, which converts an answer to a message with actions in the agent's format."""
 
+import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from minisweagent.exceptions import FormatError
@@ -8,7 +10,14 @@ from pydantic import BaseModel
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.turn_form import Form, form_of
+from swelab.models.chat.turn_text import ended_in_thoughts
 from swelab.records import Record
+
+
+@cache
+def warn_of_cut(words: str) -> None:
+    """Prints a warning once."""
+    print(f"warning: {words}", file=sys.stderr, flush=True)
 
 
 class Settings(BaseModel):
@@ -62,6 +71,9 @@ class TextModel:
         except FormatError as error:
             facts |= {"refused_calls": calls} if self.form.calls else {}
             message["content"] = content
+            if not tool_calls and ended_in_thoughts(content, extra.get("finish_reason")):
+                facts["cut"] = f"no answer in {self.sampling.get('max_tokens', 'all')} tokens, only thoughts"
+                warn_of_cut(f"{self.name}: {facts['cut']}; raise max_tokens of its sampling")
             raise FormatError(message, *error.messages) from None
         facts |= {"actions": actions}
         return message | {"tool_calls": calls} if self.form.calls else message

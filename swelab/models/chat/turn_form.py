@@ -15,7 +15,7 @@ from minisweagent.models.utils.actions_text import parse_regex_actions
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls, written_calls
-from swelab.models.chat.turn_text import after_thoughts, truncate
+from swelab.models.chat.turn_text import after_thoughts, ended_in_thoughts, truncate
 from swelab.records import Record, shorten
 
 
@@ -119,7 +119,8 @@ class RegexForm:
                 self._refused.reset()
                 return [{"command": command}]
             further = ", or `other_fence: bash` in it" if only_block(answer) else ""
-            self._refused.add_refusal(answer, self._scaffold.action_regex, further)
+            if not ended_in_thoughts(content, finish_reason):
+                self._refused.add_refusal(answer, self._scaffold.action_regex, further)
             raise
         self._refused.reset()
         return actions

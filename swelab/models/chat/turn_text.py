@@ -18,6 +18,15 @@ def after_thoughts(content: str) -> str:
     return said if ended or not said.lstrip().startswith("<think>") else ""
 
 
+def ended_in_thoughts(content: str, finish_reason: object) -> bool:
+    """Returns whether a turn used up its tokens before it said anything but thoughts.
+
+    >>> [ended_in_thoughts(text, "length") for text in ("<think>cut", "", "said")]
+    [True, True, False]
+    """
+    return finish_reason == "length" and not after_thoughts(content).strip()
+
+
 def truncate(text: str, limit: int) -> str:
     """Returns `text`. If it is longer than `limit` characters, its middle is replaced by the number of
     removed characters."""

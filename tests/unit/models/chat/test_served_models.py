@@ -6,15 +6,18 @@ from types import SimpleNamespace
 import pytest
 
 from swelab import patience
+from swelab.agents.mini import run_rollout
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
 from swelab.models.chat.error_bodies import broke_off
 from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.text_model import warn_of_cut
 from swelab.models.chat.turn_text import EMPTY
 from swelab.models.serving.server import Endpoint, free_port
 from swelab.patience import SERVED
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from tests.json_service import json_service
 
 # isort: split
@@ -199,6 +202,30 @@ def test_roles_alternate_in_the_agent_loop(service):
     assert [m["role"] for m in agent.messages] == ["system"] + ["user", "assistant"] * 5 + ["user", "exit"]
     assert agent.messages[5]["content"] == "exit 0\nran ls"
     assert "timestamp" not in json.dumps(agent.messages)
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "is_cut"),
+    [(None, "length", True), ("<think>on", "length", True), ("so", "length", False), (None, "stop", False)],
+)
+def test_thoughts_without_end_are_malformed_and_name_the_setting(service, capsys, content, finish, is_cut):
+    warn_of_cut.cache_clear()
+    service.script = [answer(content, finish)] * 3
+    for _, body in service.script:
+        body["choices"][0]["message"]["reasoning_content"] = "on and"
+    talk = model(service)
+    place = SimpleNamespace(
+        config=None,
+        close=lambda: None,
+        unsubmitted_patch=lambda: "",
+        get_template_vars=dict,
+        serialize=dict,
+    )
+    task = Task.of({"instance_id": "a__b-1", "problem_statement": "Mend it."})
+    record = run_rollout(task, talk, None, "", SCAFFOLD, lambda *_: place)
+    said = "no answer in 16 tokens, only thoughts; raise max_tokens"
+    assert record.outcome == "malformed" and (said in record.info.get("reason", "")) == is_cut
+    assert capsys.readouterr().err.count(said) == is_cut
 
 
 def test_an_empty_answer_is_malformed(service):
