@@ -14,7 +14,7 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ModelRefused
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
-from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.billing.paid_turns import PaidRun, request_message
 from swelab.models.billing.prices import CallTokens, price_of, read_usage
 from swelab.models.chat import bounded_http, hosted, litellm_calls, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
@@ -402,6 +402,26 @@ def test_thoughts_are_kept_and_go_back_as_the_service_wants_them(service, opened
     else:
         sent = [{name: each[name] for name in SENT_BACK if name in each} for each in said]
     assert sent == [{} if model.startswith("mistral") else of_turn(turn) for turn in range(2)]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_goes_on_thinking_between_its_tool_calls(service, opened, model):
+    """LiteLLM asks Anthropic for no thoughts if the last call of a conversation comes without its blocks."""
+    service.calls = lambda turn: {"id": f"call-{turn}", "name": "bash", "arguments": {"command": "ls"}}
+    field = "blocks" if model.startswith("anthropic") else "reasoning_details"
+    service.thoughts = lambda turn: {field: [SIGNED | {"signature": f"c2ln{turn}"}]}
+    sampling = {"temperature": 1, "max_tokens": 4096, "reasoning_effort": "low"}
+    found, talk, history = opened(model, sampling=sampling)[0], Talk(TOOLS), list(ISSUE)
+    for turn in range(3):
+        answer = found.answer(history, talk, lambda reply: None)
+        told = {"role": "tool", "tool_call_id": f"call-{turn}", "content": "a.txt"}
+        history += [request_message({"role": "assistant", **answer}), told]
+    for number, request in enumerate(service.requests):
+        body = request["body"]
+        assert body.get("reasoning_effort") == "low" or body["thinking"]["type"] == "enabled"
+        assert [f"c2ln{turn}" in json.dumps(body["messages"]) for turn in range(3)] == [
+            turn < number for turn in range(3)
+        ]
 
 
 def test_paid_turns_are_not_paid_again(service, opened, tmp_path):

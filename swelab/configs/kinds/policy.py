@@ -101,6 +101,11 @@ class ServedSampling(Sampling):
         description="value of `enable_thinking` for the chat template: false requests turns without "
         "thoughts; if absent, the template gets no value",
     )
+    reasoning_effort: OrAbsent[Literal["none", "minimal", "low", "medium", "high"]] = Field(
+        None,
+        description="how long the model thinks, for services and servers with such a setting; if absent, the "
+        "service decides",
+    )
 
 
 class HostedPolicy(Recipe):
