@@ -25,6 +25,10 @@ from swelab.models.serving.server import Endpoint, free_port
 from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, VOCAB, make_adapter, make_checkpoint, merge_adapter
 
+# isort: split
+# imported after our modules, which stop it from printing a greeting and from writing to the home folder
+from minisweagent.exceptions import FormatError
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -174,6 +178,19 @@ def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_pa
         for number in range(4):
             text = f"f{number} must return {number}."
             assert ask(spread, text)["content"] == ask(endpoint, text)["content"]
+
+
+@pytest.mark.full
+def test_a_parser_separates_the_thoughts_of_a_served_model(folder):
+    settings = {"name": "toy", "job": Job(), "log": folder / "thinks.log", "startup_seconds": 1800, **SIZES}
+    with (
+        serve_fleet(folder / "toy", reasoning_parser="deepseek-r1", **settings) as endpoint,
+        pytest.raises(FormatError) as refused,  # the toy never ends its thoughts
+    ):
+        ask(endpoint, "Think.")
+    message = refused.value.messages[0]
+    assert message["reasoning_content"] and message["content"] == ""
+    assert message["extra"]["usage"]["reasoning_tokens"] == message["extra"]["usage"]["completion_tokens"] > 0
 
 
 def test_the_token_is_needed_and_not_in_any_command_line(endpoint, folder):
