@@ -176,6 +176,10 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
     if Path(name).is_dir() or name.endswith((".yaml", ".yml")):
         return policy_of(name, sampling={"max_tokens": MAX_TOKENS} if Path(name).is_dir() else {})
     path = _llm_file(settings)
+    if path is None and "/" not in name:
+        variable, home = LLM_FILES
+        expected = f"~/{home}, or a file that ${variable} or --llm-config-file-path names"
+        raise InputError(f"llm_name {name}: there is no llm.yaml", where, expected)
     if path is None:
         return policy_of(name, sampling={"max_tokens": MAX_TOKENS})
     entry = _mapping(path).get(name)

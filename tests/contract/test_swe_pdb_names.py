@@ -192,6 +192,19 @@ def test_problems_are_listed_without_a_model(offline, tmp_path):
     assert done.stdout.splitlines() == ["good_1", "good_2"] and not (tmp_path / "exps").exists()
 
 
+def test_what_llm_yaml_says_wrongly(offline, tmp_path, monkeypatch):
+    text = (tmp_path / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(text.replace("llm_config_file_path", "save_patch"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LLM_CONFIG_FILE_PATH", raising=False)
+    with pytest.raises(InputError, match="llm_name toy: there is no llm.yaml; expected ~/.config"):
+        offline()
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "llm.yaml").write_text("toy: {model: toy, endpoint: 'http://h/v1', generate_kwargs: 5}")
+    with pytest.raises(InputError, match="toy: generate_kwargs is no mapping; expected keys and values"):
+        offline()
+
+
 def train(trainer, name, *words, **variables):
     folder = trainer.parent
     given = {"PYTHON_BIN": trainer, "SWE_PDB_CONFIGS": folder / "configs"}
