@@ -165,6 +165,22 @@ def test_what_cannot_work_is_said_before_anything_is_started(world, vendor, run,
     assert not vendor.asked
 
 
+def test_a_task_that_the_service_refuses_is_not_tried_again(world, run, tmp_path):
+    refusal = Fault(400, "refused by the content_filter", code="content_filter")
+    vendor, out = Vendor(lambda name, turn: refusal if name == "task-2" else None), tmp_path / "out"
+    given = options(world, vendor, out, "--max-instances", "3", "--no-checks")
+    code, said, last = run(*given)
+    assert code == 2 and "1 of 3 attempts were lost" in last and "content_filter" in last
+    assert "--max-lost allows 0" in last and "| lost: model_refused | 1 |" in said
+    assert read_json(out / "summary.json")["infrastructure"] == {"model_refused": 1}
+    before = len(vendor.asked)
+    assert run(*given)[2] == last, "it still is one too many"
+    code, said, last = run(*given, "--max-lost", "1")
+    vendor.close()
+    assert code == 0 and "| lost: model_refused | 1 |" in said, last
+    assert len(vendor.asked) == before and vendor.asked.count(("task-2", 0)) == 1
+
+
 def test_a_loss_is_told_apart_and_made_good_by_the_same_command(world, run, tmp_path, monkeypatch):
     lost = {"task-2"}
     refusal = Fault(500, "out of memory")

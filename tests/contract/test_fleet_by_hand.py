@@ -3,9 +3,16 @@
 One server ends during requests, and the gate itself is killed.
 """
 
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,6 +40,81 @@ def answer(seen, name):
                      "usage": usage}  # fmt: skip
 
     return reply
+
+
+def ask(url, text, token=TOKEN):
+    body = {"model": "toy", "messages": [{"role": "user", "content": text}], "max_tokens": 5}
+    head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), head)
+    for _ in range(30):
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return json.load(reply)["choices"][0]["message"]["content"]
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                return error.code
+        except OSError:
+            pass
+        time.sleep(0.3)
+    return "no answer"
+
+
+def gate_of(parent):
+    """Returns the gate's process below a parent process."""
+    todo = [parent]
+    while todo:
+        pid = todo.pop()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        todo += map(int, children)
+        if b"gate_server" in Path(f"/proc/{pid}/cmdline").read_bytes() and not children:
+            return pid
+    raise AssertionError("no gate")
+
+
+def test_a_server_that_ends_and_a_killed_gate_lose_no_request(tmp_path):
+    (tmp_path / "config.json").write_text('{"vocab_size": 100, "max_position_embeddings": 512}')
+    seen = []
+    with ExitStack() as stack, ExitStack() as first:
+        one = first.enter_context(json_service(answer(seen, "one")))
+        two = stack.enter_context(json_service(answer(seen, "two")))
+        command = ["-m", "scripts.serve_fleet", "--weights", tmp_path, "--name", "toy", "--port", 0]
+        command += ["--behind", one.url, f"{two.url}/v1", "--api-key-env", "FLEET_KEY"]
+        command += ["--token", tmp_path / "token", "--log", tmp_path / "log"]
+        command[command.index(0)] = free_port()
+        process = subprocess.Popen(
+            [sys.executable, *map(str, command)], cwd=ROOT, env=os.environ | {"FLEET_KEY": TOKEN},
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        stack.callback(process.wait, 30)
+        stack.callback(process.send_signal, signal.SIGTERM)
+        url = process.stdout.readline().split()[0]
+        assert (tmp_path / "token").read_text() == f"{TOKEN}\n"
+        assert ask(url, "hello", "another") == 401
+        with ThreadPoolExecutor(4) as pool:
+            said = list(pool.map(lambda n: ask(url, f"before {n}"), range(12)))
+            assert set(said) == {"one", "two"}
+            later = [pool.submit(ask, url, f"amid {n}") for n in range(20)]
+            first.close()
+            assert {each.result() for each in later} <= {"one", "two"}
+            os.kill(gate_of(process.pid), signal.SIGKILL)
+            assert set(pool.map(lambda n: ask(url, f"after {n}"), range(4))) == {"two"}
+
+
+def free_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+def test_what_is_missing_is_said_in_a_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"vocab_size": 100, "max_position_embeddings": 512}')
+    command = [sys.executable, "-m", "scripts.serve_fleet", "--weights", str(tmp_path), "--behind", "h:1"]
+    command += ["--log", str(tmp_path / "log"), "--token", str(tmp_path / "token")]
+    for variables, told in (({}, "is not set"), ({"K": TOKEN}, "expected addresses such as")):
+        given = [*command, "--api-key-env", "K"]
+        done = subprocess.run(given, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True)
+        assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 
 def test_hosts_of_a_list_get_a_server_each_and_the_one_address_is_here(tmp_path):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,13 @@ def graded(tasks, patch, repos_dir, tmp_path, **options):
     )
 
 
+@pytest.mark.full
+def test_a_test_that_never_ends(task, store, place):
+    verdict = grade(task | {"test_cmd": f"{SUITE}; sleep 600", "test_timeout": 3}, gold_patch(store, task),
+                    store, place, Limits())  # fmt: skip
+    assert verdict["status"] == "timeout" and verdict["seconds"] < 30
+
+
 def test_a_test_that_eats_all_memory(task, store, place):
     eat = """python -c 'x = []
 while True: x.append(bytearray(1 << 24))'"""
@@ -53,6 +61,14 @@ while True: x.append(bytearray(1 << 24))'"""
                     Limits(memory_bytes=256 << 20))  # fmt: skip
     assert verdict["status"] == "unresolved"
     assert grade(task, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
+
+
+@pytest.mark.full
+def test_daemons_left_by_the_tests_are_ended(task, store, place):
+    sleep = token()
+    left = task | {"test_cmd": f"(setsid nohup sleep {sleep} >/dev/null 2>&1 &); {SUITE}"}
+    assert grade(left, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
+    assert until(lambda: not [pid for pid in processes_with(sleep) if program(pid) == "sleep"])
 
 
 def test_half_a_character_costs_one_verdict(task, repos_dir, store, tmp_path, place):
@@ -112,6 +128,25 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     assert graded(quick, gold_patch(store, task), repos_dir, tmp_path)[0]["status"] == "resolved"
 
 
+@pytest.mark.full
+def test_an_instance_whose_sandbox_was_ended_once_is_graded(
+    task, repos_dir, store, tmp_path, place, monkeypatch
+):
+    nap = f"2.{token().replace('.', '')}"
+    witness, rows = Witness(place), []
+    monkeypatch.setattr("swelab.grading.grading_stage.open_backend", lambda: witness)
+    monkeypatch.setattr("swelab.jobs.thread_pool.RETRY_SECONDS", (0.1,))
+    slow = named(task, 1, test_cmd=f"sleep {nap}; {SUITE}")
+    runner = threading.Thread(
+        target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))
+    )
+    runner.start()
+    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)))
+    place.murder(witness.made[0], nap)
+    runner.join(PATIENCE)
+    assert [row["status"] for row in rows] == ["resolved"] and len(witness.made) == 2
+
+
 class Starved:
     """A place on a host without free memory."""
 
@@ -139,6 +174,16 @@ def blown_up(task, store, tree, name, size):
 @pytest.mark.parametrize("megabytes", [30, 39, 41, 60])
 def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_path, megabytes):
     patch = blown_up(task, store, tmp_path / "tree", "zeros.bin", megabytes << 20)
+    verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))
+    assert verdict["status"] in ("unresolved", "apply_failed"), verdict
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("files", [2400, 2700, 2780, 3500])
+def test_a_patch_that_takes_all_inodes_is_unresolved(task, store, place, tmp_path, files):
+    """With few files the tests find no inode, with more the protected files, with most the patch itself."""
+    empty = "diff --git a/m/{0} b/m/{0}\nnew file mode 100644\nindex 0000000..e69de29\n"
+    patch = "".join(empty.format(number) for number in range(files))
     verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))
     assert verdict["status"] in ("unresolved", "apply_failed"), verdict
 
@@ -179,6 +224,13 @@ def test_patches_that_take_inodes_leave_others_their_verdicts(task, repos_dir, s
         found
     )
     assert list(found.values()) == ["resolved"] * 12
+
+
+@pytest.mark.full
+def test_a_patch_with_more_code_than_can_be_read_is_unresolved(task, store, place, tmp_path):
+    patch = blown_up(task, store, tmp_path / "tree", "zeros.py", 80 << 20)
+    verdict = grade(task, patch, store, place, Limits())
+    assert verdict["status"] == "unresolved" and "too much to be read" in verdict["reason"], verdict
 
 
 @pytest.mark.full
@@ -234,6 +286,32 @@ def work(task, store, tmp_path, backend):
 def alone(kind):
     """For tests of the grader's own process, the same on every backend: they run on the first backend."""
     return kind
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("jumps", [("+7d", "-7d"), ("-7d", "+7d")])
+def test_a_clock_that_jumps(work, repos_dir, kind, place, jumps):
+    """The time of day jumps a week forward and back under the grader. The monotonic clock goes on."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        pytest.skip("no libfaketime (make test-full installs it)")
+    clock = work / "clock"
+    clock.write_text("+0\n")
+    faked = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "SWELAB_BACKEND": place.backend.name}
+    run = subprocess.Popen(
+        command(work, repos_dir), cwd=ROOT, env={**os.environ, **faked}, stderr=subprocess.PIPE, text=True
+    )
+    for done, jump in zip((1, 4), jumps):
+        assert until(lambda: journalled(work) >= done)  # noqa: B023
+        clock.write_text(f"{jump}\n")
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    rows = list(read_jsonl(work / "grades.jsonl"))
+    assert [row["status"] for row in rows] == ["resolved"] * 8
+    assert all(0.7 <= row["seconds"] < 60 for row in rows)
+    times = [row["journalled"] for row in read_jsonl(work / "j.jsonl")]
+    assert max(times) - min(times) > 13 * 86400, "the clock did not jump"
 
 
 def journalled(work):

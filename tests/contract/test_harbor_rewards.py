@@ -6,20 +6,24 @@ import pytest
 
 from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.grade import run_patch
 from swelab.grading.harness.spec import read_spec
+from swelab.grading.show import run_again, run_command
 from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
-from swelab.records import read_json, read_jsonl, write_json
+from swelab.records import InputError, read_json, read_jsonl, write_json
 from swelab.sandbox import Limits, open_backend, sandbox_image
 from swelab.sandbox.working_copy import diff
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.harbor.harbor_source import read_rows
 from swelab.tasks.image_history import prepare
 from swelab.tasks.image_leaks import check_image
+from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 from tests.conftest import run_python
 from tests.contract import harbor_scripts as folders
+from tests.contract import small_rl
 from tests.contract.hosted_service import Service, text_of
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.registry import has_registry, running_registry
@@ -148,6 +152,7 @@ def test_what_a_script_leaves_running_is_ended_before_its_reward_is_read(lab, ba
     assert (grade.status, grade.reward) == ("unresolved", 0)
 
 
+EMPTY = "--allow-empty"
 COUNTS = """python - <<'E'
 import os
 objects = sum(len(files) for _, _, files in os.walk("/app/.g" "it/objects"))
@@ -201,6 +206,14 @@ def test_a_task_whose_solution_is_not_rewarded_is_broken_and_says_why(lab, backe
     assert why in lock.broken[0].reason, lock.broken
 
 
+def test_a_task_that_is_done_already_is_broken(lab, backend, tasks, tmp_path):
+    folders.write(
+        tmp_path / "in", "write-the-sum", **{"tests/test.sh": "echo 1 >/logs/verifier/reward.txt\n"}
+    )
+    lock = locked((backend, lab), beside(tasks, rows(tmp_path / "in")), tmp_path)
+    assert [row.reason for row in lock.broken] == ["an empty patch is resolved"]
+
+
 def test_a_task_without_a_solution_is_validated_by_null_runs_only(lab, backend, tmp_path):
     for name in ("write-the-sum", "greet-by-name"):
         silent = {"tests/test.sh": SILENT} if name == "greet-by-name" else {}
@@ -228,6 +241,18 @@ def test_a_script_that_takes_too_long_gives_no_reward(lab, backend, tasks, tmp_p
     assert grade.status == "timeout" and "reward" not in grade
 
 
+def test_the_patch_of_a_lost_sandbox_gets_no_verdict(lab, backend, tasks, tmp_path):
+    class Lost:
+        name = "bubblewrap"
+
+        def start(self, *_, **__):
+            raise OSError(28, "No space left on device")
+
+    task, patch = tasks["write-the-sum"], "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    run = run_patch(task, patch, RepoStore(tmp_path, tmp_path), Lost(), Limits(), image=lab)
+    assert bench_of((backend, lab), tasks, tmp_path).grade_of(task, patch, run).status == "infra_error"
+
+
 def test_a_working_directory_becomes_a_repository_and_leaks_are_looked_for(ground, tasks):
     backend, image = ground
     assert check_image(backend, image, list(tasks.values())) == (3, [])
@@ -239,6 +264,16 @@ def test_a_working_directory_becomes_a_repository_and_leaks_are_looked_for(groun
     lines = said.output.decode().splitlines()
     assert lines[:2] == ["/testbed", base] and lines[2:5] == ["greet.sh", "numbers.txt", "shapes.py"]
     assert all("No such file" in line for line in lines[5:])
+
+
+def test_backends_without_folders_for_scripts_refuse_in_one_line(lab, tasks, tmp_path, monkeypatch):
+    record = folders.record(lab, tmp_path / "images.json")
+    chosen = list(tasks.values())
+    assert {each.for_scripts for each in task_images(chosen, record).values()} == {True}
+    for name in ("apptainer", "remote"):
+        monkeypatch.setenv("SWELAB_BACKEND", name)
+        with pytest.raises(InputError, match=f"sandboxes of {name} have no folders for it"):
+            task_images(chosen, record)
 
 
 def test_folders_are_imported_and_their_gold_is_graded_by_hand(lab, tmp_path):
@@ -272,6 +307,17 @@ def acts(turn, history):
     return f"```bash\n{'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' if turn else command}\n```"
 
 
+def test_a_command_on_an_attempt_finds_the_files_that_judge(lab, backend, tasks, tmp_path):
+    task = tasks["write-the-sum"]
+    bench, patch = (
+        bench_of((backend, lab), tasks, tmp_path),
+        patch_of((backend, lab), task, "echo 41 >sum.txt"),
+    )
+    assert run_command(task, patch, bench, "cat /tests/wanted sum.txt").output == b"42\n41\n"
+    grade, run = run_again(task, patch, bench)
+    assert (grade.status, grade.reward, run.rewards) == ("unresolved", 0, {"reward.txt": "0\n"})
+
+
 def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path, monkeypatch):
     for name in folders.TASKS:
         folders.write(tmp_path / "in", name)
@@ -291,6 +337,23 @@ def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path, monkeyp
     }
     asked = "".join(text_of(each) for row in service.requests for each in row["body"]["messages"])
     assert "Write the sum" in asked and "verifier_tar" not in asked
+
+
+@pytest.mark.full
+def test_a_training_takes_tasks_that_a_script_judges(lab, tasks, tmp_path):
+    place = small_rl.make_place(tmp_path)
+    first, second, other = tasks.values()
+    write_json(place / "some.json", [first, second])
+    write_json(place / "held.json", [other])
+    record = folders.record(lab, tmp_path / "images.json")
+    words = ["--images", record, "--held-out-images", record]
+    done = subprocess.run(
+        [*small_rl.command(place), *map(str, words)], cwd=small_rl.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    made = [row for path in small_rl.journals(place) for row in read_jsonl(path) if "grade" in row]
+    assert len(made) == 12
+    assert {row["grade"]["status"] for row in made} <= {"empty_patch", "unresolved", "resolved"}
 
 
 @pytest.mark.full

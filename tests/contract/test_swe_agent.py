@@ -14,11 +14,11 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
-from swelab.records import InputError, check, read_json, write_json
+from swelab.records import InputError, check, read_json, read_jsonl, write_json
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.tasks.task_rows import read_tasks
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_python
 from tests.contract.attacks import processes_with, until
 from tests.contract.hosted_service import PRICE, Service
 from tests.contract.planned_model import KEY
@@ -135,6 +135,11 @@ def test_a_batch_that_ends_early_goes_on(batch, monkeypatch, mode):
     assert len(starts(batch)) == 3  # one instance each
 
 
+def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(batch, monkeypatch):
+    rows = roll_out(batch, monkeypatch, "slow")  # the folder is checked every half second
+    assert [rows[name]["info"]["patch_from"] for name in NAMES] == ["pred"] * 3
+
+
 def test_lost_containers_are_tried_again_and_counted_apart(batch, monkeypatch):
     assert outcomes(roll_out(batch, monkeypatch, "once")) == ["submitted"] * 3
     assert len(starts(batch)) == 2
@@ -145,6 +150,31 @@ def test_lost_containers_are_tried_again_and_counted_apart(batch, monkeypatch):
     assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
     assert rows[NAMES[0]]["model_patch"] == "" and len(starts(batch)) == 8
     assert outcomes(roll_out(batch, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
+
+
+def test_an_evaluation_goes_on_without_a_lost_rollout_and_repeats_the_chosen_ones(batch, monkeypatch):
+    def evaluated(mode, *options):
+        monkeypatch.setenv("STANDIN", mode)
+        monkeypatch.setenv("SWELAB_BACKEND", "docker")
+        given = {"model": "student.yaml", "data": "tasks.json", "images": "images.json"}
+        given |= {"scaffold": "scaffold.yaml", "output-dir": "out"}
+        words = [word for name, value in given.items() for word in (f"--{name}", batch / value)]
+        done = run_python("-m", "scripts.evaluate", *words, "--no-checks", *options)
+        assert "Traceback" not in done.stderr
+        rows = {row["instance_id"]: row for row in read_jsonl(batch / "out/results.jsonl")}
+        return done, [bool(rows[name]["infrastructure"]) for name in NAMES if name in rows]
+
+    done, losses = evaluated("lost")
+    assert done.returncode == 2 and "1 of 3 attempts were lost to infrastructure" in done.stderr, done.stderr
+    assert losses == [True, False, False]
+    before = len(starts(batch))
+    done, losses = evaluated("lost", "--max-lost", "1")
+    assert (done.returncode, losses) == (0, [True, False, False]), done.stderr
+    assert len(starts(batch)) > before
+    assert evaluated("")[1] == [False] * 3 and (before := len(starts(batch)))
+    assert evaluated("")[1] == [False] * 3 and len(starts(batch)) == before
+    done, _ = evaluated("", "--redo-existing", "--instance-ids", NAMES[1])
+    assert done.returncode == 0 and len(starts(batch)) == before + 1, "made again"
 
 
 @pytest.mark.parametrize("mode, reason", [("empty", "no reason given"), ("truncated", "not JSON")])
@@ -219,6 +249,20 @@ def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(batch, monkeypatch, serv
     expert(batch, service, budget_dollars=10)
     assert outcomes(roll_out(batch, monkeypatch, "asks", stall_seconds=60)) == ["submitted"] * 3
     assert len(service.requests) == 7  # finished instances are not requested again
+
+
+def test_policies_and_tasks_that_swe_agent_cannot_take(batch, monkeypatch):
+    write_json(batch / "student.yaml", {"kind": "scripted", "scaffold": "x"})
+    with pytest.raises(InputError, match="a policy of kind scripted with a scaffold of SWE-agent"):
+        roll_out(batch, monkeypatch)
+    write_json(batch / "student.yaml", {"kind": "hosted", "scaffold": "x", "model": "openai/gpt-4o"})
+    rows = read_json(batch / "tasks.json")
+    write_json(batch / "tasks.json", [rows[0] | {"repo_recipe": "calc"}])
+    with pytest.raises(InputError, match="this task has no image of its own; expected a task of a published"):
+        roll_out(batch, monkeypatch)
+    (batch / "mine.yaml").write_text("instances: {}\n")
+    with pytest.raises(InputError, match="no section agent; expected a configuration of SWE-agent"):
+        roll_out(batch, monkeypatch, config=str(batch / "mine.yaml"))
 
 
 def test_a_killed_run_leaves_no_process_and_loses_nothing_that_was_finished(batch, monkeypatch):

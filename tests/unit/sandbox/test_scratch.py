@@ -14,6 +14,7 @@ import pytest
 
 from swelab.sandbox import open_backend, scratch
 from swelab.sandbox.protocol import BackendMissing, Limits, SandboxLost
+from swelab.sandbox.resource_limits import DiskMeter, disk_bytes, process_tree, usage
 from swelab.sandbox.rootfs import read_toolbox
 from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree, runnable_base
 from swelab.tasks.checkout import RepoStore
@@ -51,6 +52,13 @@ def test_copies_lie_in_memory_only_where_it_has_room(tmp_path, monkeypatch):
     assert scratch.scratch_base() == tmp_path / "mine" and (tmp_path / "mine").is_dir()
 
 
+def test_a_link_named_like_ours_is_not_followed(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / (PREFIX + "x")).symlink_to("precious")
+    assert prune(tmp_path) == 0
+    assert (tmp_path / "precious").exists()
+
+
 def test_a_user_id_is_held_until_released():
     first_uid = os.getpid() << 32  # no other process of this machine uses it
     uids = range(first_uid, first_uid + 2)
@@ -77,6 +85,14 @@ def test_copy_keeps_modes_and_links_and_follows_none(tmp_path):
     assert (target / "sub" / "run").stat().st_mode & 0o777 == 0o750
     assert os.readlink(target / "out") == "/etc"
     assert (target / ".hidden").read_text() == "x"
+
+
+def test_copy_errors_are_os_errors_with_a_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileNotFoundError):
+        copy_tree(tmp_path / "absent", tmp_path, None)
+    with pytest.raises(NotADirectoryError):
+        copy_tree(tmp_path / "file", tmp_path, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
@@ -217,9 +233,37 @@ def test_trees_of_any_depth_and_mode_are_removed(tmp_path):
     assert not victim.exists()
 
 
+def test_usage_counts_children_and_their_memory():
+    child = subprocess.Popen(
+        [sys.executable, "-c", "x = b'y' * (50 << 20); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    child.stdout.read(1)
+    used = usage(os.getpid())
+    assert child.pid in process_tree(os.getpid())
+    assert used.processes >= 2 and used.memory_bytes > 50 << 20 and used.cpu_seconds > 0
+    child.communicate(b"\n")
+    assert child.pid not in process_tree(os.getpid())
+
+
+def test_disk_meter_sees_growth(tmp_path, monkeypatch):
+    # No other process writes to this disk.
+    monkeypatch.setattr(DiskMeter, "_free_now", lambda self: (1 << 40) - disk_bytes(tmp_path))
+    meter = DiskMeter(tmp_path)
+    assert not meter.exceeds(8 << 20, os.getpid())
+    (tmp_path / "big").write_bytes(b"x" * (16 << 20))
+    assert disk_bytes(tmp_path) > 16 << 20
+    assert meter.exceeds(8 << 20, os.getpid())
+
+
 def test_a_folder_that_is_no_venv_is_said_to_be_none(tmp_path):
     with pytest.raises(BackendMissing, match="no Python venv for sandboxes at"):
         read_toolbox(tmp_path)
+
+
+def test_limits_are_values():
+    assert Limits(wall_seconds=5) == Limits(wall_seconds=5)
 
 
 LEFT = """

@@ -1,5 +1,9 @@
 """The sides of the split, and the proof that they share nothing."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from swelab.configs.experiment import load_experiment
@@ -130,3 +134,22 @@ def test_the_commit_that_published_tasks_start_from_is_not_shared():
 
 def test_an_experiment_trains_on_its_experts_subsets():
     assert training_subsets(load_experiment("demo")) == ["drill-train", "forge-train"]
+
+
+def test_the_script_writes_a_verdict_or_one_line(tmp_path):
+    for name, rows in (("train", [task("a")]), ("held", [task("b")])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(rows))
+
+    def run(heldout: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "scripts.check_disjoint", "--train", tmp_path / "train.json"]
+            + ["--heldout", tmp_path / f"{heldout}.json", "--output", tmp_path / "verdict.json"],
+            capture_output=True,
+            text=True,
+        )
+
+    assert run("held").returncode == 0
+    assert json.loads((tmp_path / "verdict.json").read_text())["heldout"]["bug"] == 1
+    same = run("train")
+    assert same.returncode == 2
+    assert same.stderr.count("\n") == 1 and same.stderr.startswith("error: train and heldout overlap")

@@ -54,3 +54,42 @@ def test_far_changes_are_hunks_of_their_own():
     after = [*before[:2], "x", *before[3:20], "y", *before[21:27], "z", *before[28:]]
     theirs = difflib.unified_diff(before, after, "a/x.py", "b/x.py", lineterm="")
     assert list(diff_lines(before, after, "x.py")) == list(theirs)
+
+
+class Line(str):
+    """A line that counts how often it is compared or hashed."""
+
+    count = 0
+
+    def __eq__(self, other):
+        Line.count += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        Line.count += 1
+        return str.__hash__(self)
+
+
+@pytest.mark.parametrize("kind", ["equal", "two kinds", "every other", "other order"])
+def test_the_work_grows_with_the_lines(kind):
+    work = []
+    for size in (2000, 4000):
+        before = [Line("0,") for _ in range(size)]
+        if kind == "equal":
+            after = [*before[:5], Line("1,"), *before[6:]]
+        elif kind == "two kinds":
+            before = [Line(n % 2) for n in range(size)]
+            after = [Line(n % 3 % 2) for n in range(size)]
+        elif kind == "every other":
+            before = [Line(n) for n in range(size)]
+            after = [Line(n if n % 2 else "new") for n in range(size)]
+        else:
+            before = [Line(n) for n in range(size)]
+            after = before[::-1]
+        Line.count = 0
+        assert rebuilt(before, after) == after
+        work.append(Line.count)
+    assert work[1] < 3 * work[0] and work[1] < 40 * 4000

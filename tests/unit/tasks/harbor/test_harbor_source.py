@@ -10,12 +10,14 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import REPO, SUBSET
+from swelab.evaluation.benchmark_rows import Source, read_benchmark
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.sharing.harbor_export import Export, write_folders
 from swelab.tasks.harbor import build_repo, harbor_source, make_tasks
 from swelab.tasks.harbor.harbor_archives import canonical
 from swelab.tasks.harbor.harbor_dockerfile import image_of
+from swelab.tasks.harbor.harbor_folder import Refused
 from swelab.tasks.harbor.harbor_import import import_folders
 from swelab.tasks.harbor.harbor_source import read_rows
 
@@ -203,17 +205,60 @@ def test_tests_may_take_the_time_that_the_verifier_has(tmp_path, toml, row, seco
     assert read_spec(only(tmp_path)).seconds == seconds
 
 
+LEFT_ALONE = """schema_version = "1.3"
+artifacts = ["/logs/artifacts"]
+unknown = 1
+[agent]
+timeout_sec = 60
+user = "agent"
+[verifier]
+environment_mode = "separate"
+[verifier.environment]
+network_mode = "no-network"
+[[verifier.collect]]
+command = "git diff"
+[environment]
+env = {}
+gpus = 0
+cpus = 4
+memory = "8G"
+storage = "20G"
+allow_internet = true
+mcp_servers = []
+[solution]
+env = { KEY = "1" }
+"""
+
+
+def test_settings_without_a_bearing_on_verdicts_are_left_alone(tmp_path):
+    folder(tmp_path, **{"task.toml": LEFT_ALONE, "tests/test.sh": None})
+    assert only(tmp_path).instance_id == ROW["instance_id"]
+
+
+def test_line_ends_of_windows_are_line_feeds(tmp_path):
+    names = ("task.toml", "instruction.md", "environment/Dockerfile", "tests/config.json")
+    folder(tmp_path / "a")
+    folder(tmp_path / "b", **{name: FILES[name].replace("\n", "\r\n") for name in names})
+    assert only(tmp_path / "b") == only(tmp_path / "a")
+
+
 BROKEN = {
     "no task.toml": ("no task.toml", {"task.toml": None}),
     "bad TOML": ("task.toml is not TOML", {"task.toml": "version = = 1"}),
+    "a number of 5000 digits": ("task.toml is not TOML", {"task.toml": f"a = {'1' * 5000}"}),
+    "TOML that is not UTF-8": ("a broken file", {"task.toml": b'version = "\xff"'}),
     "a table that is none": ("task.toml is not Harbor's", {"task.toml": 'environment = "docker"'}),
     "version 2": ("another version of the format", {"task.toml": 'schema_version = "2.0"'}),
+    "a version that is a number": ("another version of the format", {"task.toml": "version = 1.0"}),
     "no instruction": ("no instruction.md", {"instruction.md": None}),
+    "an empty instruction": ("no instruction.md", {"instruction.md": " \n"}),
     "steps": ("several steps", {"task.toml": TOML + '[[steps]]\nname = "a"\n'}),
     "a compose file": ("several containers", {"environment/docker-compose.yaml": "services: {}\n"}),
     "Windows": ("not of Linux", {"task.toml": TOML + '[environment]\nos = "windows"\n'}),
     "a conversation": ("a conversation before it", {"trajectory.json": "{}"}),
+    "a verifier that is none": ("task.toml is not Harbor's", {"task.toml": "verifier = 1"}),
     "a time that is none": ("task.toml is not Harbor's", {"task.toml": "[verifier]\ntimeout_sec = '1'"}),
+    "a time without end": ("task.toml is not Harbor's", {"task.toml": "[verifier]\ntimeout_sec = inf"}),
     "tests that need another container": (
         "an image that has to be built",
         {"task.toml": "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile": "FROM python\n"},
@@ -221,7 +266,9 @@ BROKEN = {
     "an instruction of marks": ("no instruction.md", {"instruction.md": "# canary 1\n"}),
     "neither a row nor a script": ("nothing that judges", {"tests/config.json": None, "tests/test.sh": None}),
     "a row that is no JSON": ("tests/config.json is not JSON", {"tests/config.json": "{"}),
+    "a row that is a list": ("tests/config.json holds no row", {"tests/config.json": "[]"}),
     "no tests to repair": ("tests/config.json holds no row", with_row(FAIL_TO_PASS=[])),
+    "tests that are no list": ("tests/config.json holds no row", with_row(FAIL_TO_PASS="test_get")),
     "no patch": ("tests/config.json holds no row", with_row(patch="")),
     "an id with a path": ("no tests that can be run here", with_row(instance_id="../x")),
     "nobody knows how it is tested": ("no tests that can be run here", with_row(repo="own/unknown")),
@@ -234,10 +281,23 @@ BROKEN = {
         "an image that has to be built",
         {"environment/Dockerfile": f"FROM {IMAGE}\nRUN rm -rf tests\n"},
     ),
+    "a Dockerfile that hides a command": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN mkdir -p /logs && echo $(rm -rf tests)\n"},
+    ),
+    "a Dockerfile that pipes into a shell": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN echo rm -rf tests | sh\n"},
+    ),
+    "a Dockerfile that works behind another command": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN apt-get install curl & rm -rf tests\n"},
+    ),
     "a Dockerfile that copies": (
         "an image that has to be built",
         {"environment/Dockerfile": f"FROM {IMAGE}\nCOPY . /testbed\n"},
     ),
+    "a variable for an image": ("an image that has to be built", {"environment/Dockerfile": "FROM $BASE\n"}),
     "no image's name": ("no image", {"environment/Dockerfile": "FROM ../../etc\n"}),
     "an archive's name that leads out": (
         "a path out of the folder",
@@ -301,6 +361,28 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
     assert only(tmp_path / "tasks").reason == "a path out of the folder"
 
 
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "tests/config.json"])
+def test_a_link_to_itself_is_a_broken_file(tmp_path, name):
+    path = folder(tmp_path) / name
+    path.unlink()
+    path.symlink_to(path)
+    assert only(tmp_path).reason == "a broken file"
+
+
+def test_a_folder_that_is_linked_out_and_a_pipe_are_not_read(tmp_path):
+    import os
+
+    path = folder(tmp_path / "tasks")
+    shutil.move(path / "tests", tmp_path / "elsewhere")
+    (path / "tests").symlink_to(tmp_path / "elsewhere")
+    assert only(tmp_path / "tasks").reason == "a path out of the folder"
+    (path / "tests").unlink()
+    shutil.move(tmp_path / "elsewhere", path / "tests")
+    (path / "instruction.md").unlink()
+    os.mkfifo(path / "instruction.md")
+    assert only(tmp_path / "tasks").reason == "a broken file"
+
+
 def test_no_folder_an_empty_one_and_the_same_task_twice(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         make_tasks(subset(tmp_path / "none"), {}, read_spec)
@@ -341,6 +423,12 @@ def test_an_edited_instruction_of_an_export_is_the_problem_statement(exported, r
     assert told == {task["instance_id"]: statement, "second": f"{statement.strip()}\nAdd no file.\n"}
 
 
+def test_a_statement_with_line_ends_of_windows_comes_back_as_it_was(tmp_path, repos_dir, task):
+    odd = task | {"problem_statement": "  add fails\r\nwith 2 and 3 \r\n"}
+    write_folders([odd], tmp_path / "out", Export(repos_dir))
+    assert only(tmp_path / "out") == odd
+
+
 def test_an_archive_that_is_not_named_or_another_one_is_told(exported, repos_dir, capsys):
     with pytest.raises(InputError, match="its repository is not named"):
         make_tasks(subset(exported), {}, read_spec)
@@ -372,3 +460,18 @@ def test_a_changed_checkout_is_not_taken_for_the_original(exported, tmp_path):
     found = import_folders(exported, tmp_path / "new", read_spec)
     assert found.reasons() == {"its repository cannot be made again": 1}
     assert (tmp_path / "new/calc.tar").is_file()
+
+
+def test_an_evaluation_reads_task_folders(tmp_path, exported):
+    folder(exported, "third")
+    folder(exported, "fourth", **{"instruction.md": None})
+    found = read_benchmark(Source(str(exported)))
+    assert Source(str(exported)).name == "out" and found.rows == 4
+    assert [len(found.tasks), len(found.refused)] == [3, 1]
+    assert found.reasons() == [
+        f"1 refused, such as {exported / 'fourth'}: no instruction.md: the file is missing"
+    ]
+
+
+def test_what_refuses_says_what_and_where():
+    assert str(Refused("no image", "a\nb")) == "no image: a b"
