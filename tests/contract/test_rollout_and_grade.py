@@ -111,38 +111,51 @@ def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, 
 WRITER = recipes.load_named(SCAFFOLD_KIND, "functions")
 
 
-@pytest.mark.parametrize("errs, looks", [(0.0, 1), (1.0, 2)])
-def test_a_script_that_writes_functions_looks_again_after_a_wrong_one(
-    task, store, backend, tmp_path, errs, looks
-):
+FIX = "fix <<'END'\n{}\nEND"
+
+
+@pytest.mark.parametrize("errs, tries", [(0.0, 1), (1.0, 2)])
+def test_function_script_replaces_lines_until_the_tests_pass(task, store, backend, tmp_path, errs, tries):
     policy = POLICY.model_copy(update={"edits": "function", "wrong_edit": errs})
     task |= {"hint": {"line": 1}}
     loop = loop_of(WRITER)
     row = attempt_task(task, lambda t: FunctionScript(t, policy, loop), store, backend, loop, tmp_path)
     said = [m["extra"]["actions"][0]["command"] for m in row["messages"] if m["role"] == "assistant"]
-    assert [command.split()[0] for command in said] == ["show", "edit", "python"] * looks + ["echo"]
-    assert said[0] == "show calc/core.py add"
-    assert said[-3] == "edit calc/core.py add <<'END'\ndef add(a, b):\n    return a + b\nEND"
+    assert said[0] == (
+        "show calc/core.py add 'python -m pytest -qq --tb=no -p no:cacheprovider tests/test_core.py'"
+    )
+    assert len(said) == 1 + tries
+    assert said[-1] == FIX.format("-    return a - b\n+    return a + b")
     seen = [m["content"] for m in row["messages"] if m["role"] == "user"]
     assert seen[1] == "exit 0\ndef add(a, b):\n    return a - b\n"
-    assert [text.startswith("exit 1") for text in seen[3::3]] == [True] * (looks - 1) + [False]
+    assert [text.startswith("exit 1\nNo replacement was performed") for text in seen[2:]] == [True] * (
+        tries - 1
+    )
     assert grade(task, row["model_patch"], store, backend, Limits())["status"] == "resolved"
 
 
-def test_commands_of_the_scaffold_say_what_they_cannot_do(task, store, backend, tmp_path):
+def test_scaffold_of_functions_takes_back_what_does_not_help(task, store, backend, tmp_path):
     turns = [
-        "show calc/core.py none",
-        "edit calc/core.py add <<'END'\ndef add(a, b)\n    return 1\nEND",
-        "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+        (FIX.format("-a\n+b"), "show a function first"),
+        ("show calc/core.py none true", None),
+        ("show calc/core.py add 'echo one; echo two; false'", None),
+        (FIX.format("    return 1"), "a line begins neither with - nor with +"),
+        (FIX.format("+    return 1"), "no line to replace"),
+        (FIX.format("-    return a * b\n+    return 1"), "no such line in the function: return a * b"),
+        (FIX.format("-    return a - b\n+    return a - b"), "nothing changed"),
+        (FIX.format("-    return a - b\n+    return a -"), "invalid syntax"),
+        (FIX.format("-    return a - b\n+    return a + b"), "two"),
+        ("cat calc/core.py", None),
+        ("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", None),
     ]
     loop = loop_of(WRITER)
-    speaker = Speaker(task, map(block, turns))
+    speaker = Speaker(task, [block(command) for command, _ in turns])
     row = attempt_task(task, lambda t: speaker, store, backend, loop, tmp_path)
-    seen = [m["content"] for m in row["messages"] if m["role"] == "user"]
-    assert seen[1:] == [
-        "exit 1\nno function none in calc/core.py\n",
-        "exit 1\nnot changed: expected ':', line 1 of the function\n",
-    ]
+    seen = [m["content"] for m in row["messages"] if m["role"] == "user"][1:]
+    for text, (_, why) in zip(seen, turns):
+        assert not why or text == f"exit 1\nNo replacement was performed: {why}\n"
+    assert seen[1] == "exit 1\nno function none in calc/core.py\n"
+    assert "return a - b" in seen[-1]
     assert row["model_patch"] == ""
 
 

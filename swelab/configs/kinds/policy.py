@@ -42,9 +42,8 @@ class ScriptedPolicy(Recipe):
     give_up: float = Field(0.0, ge=0, le=1, description="share of tasks without an edit")
     edits: Literal["line", "function"] = Field(
         "line",
-        description="what an edit of the agent mini replaces: the wrong lines; or the whole function, with "
-        "the scaffold's commands `show` and `edit`, looking at no more than the issue names, and looking "
-        "again after a wrong edit",
+        description="how the agent mini edits: line: by the shell; function: with the scaffold's commands "
+        "`show` and `fix`, looking at no more than the issue names, and trying again after a wrong edit",
     )
     repairs: OrAbsent[str] = Field(
         None,

@@ -36,6 +36,12 @@ class ForgeSubset(Recipe):
     max_function_lines: int = Field(
         0, ge=0, description="maximum number of lines of a function that gets bugs; 0 for no bound"
     )
+    max_bugs: int = Field(
+        1,
+        ge=1,
+        description="maximum number of mutations in a task, in different lines of one function; how many is "
+        "drawn for each task",
+    )
     operators: Distinct[str] = Field([], description="mutation operators; all if empty")
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")

@@ -124,7 +124,9 @@ def wrong_command(edit: Edit) -> str:
     The edit changes an operator of the line wrongly, or adds a comment.
     """
     line = edit.before[0] if edit.before else ""
-    for changed in _mutations(edit):
+    for changed in mutations(line):
+        if [changed] == edit.after:
+            continue
         expression = substitution(line, changed)
         if expression:
             return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
@@ -134,16 +136,14 @@ def wrong_command(edit: Edit) -> str:
 def wrong_lines(edit: Edit) -> list[str]:
     """Returns the lines of a wrong edit. In the first line, an operator is changed or a comment is added."""
     line, *others = edit.before or [""]
-    return [next(_mutations(edit), f"{line}  # checked"), *others]
+    changed = (changed for changed in mutations(line) if [changed] != edit.after)
+    return [next(changed, f"{line}  # checked"), *others]
 
 
-def _mutations(edit: Edit) -> Iterator[str]:
-    """Yields versions of an edit's first line with one operator changed, except the correct version."""
-    line = edit.before[0] if edit.before else ""
+def mutations(line: str) -> Iterator[str]:
+    """Yields versions of a line with one operator changed."""
     for match in _TOKEN.finditer(line):
-        changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
-        if [changed] != edit.after:
-            yield changed
+        yield line[: match.start()] + WRONG[match[0]] + line[match.end() :]
 
 
 def failing_test_command(task: Task) -> str:

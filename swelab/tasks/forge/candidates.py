@@ -7,13 +7,13 @@ import fnmatch
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.files import python_syntax
 from swelab.tasks.forge.operators import OPERATORS
-from swelab.tasks.forge.source import Edit, Function, Source, apply_edits, body_nodes
+from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
@@ -66,7 +66,11 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
                 for edits in OPERATORS[op](source, node):
                     if edits not in seen and not _at_open_end(source, edits):
                         seen.add(edits)
-                        yield _candidate(source, name, function, op, edits)
+                        place = (
+                            function.lineno,
+                            (function.end_lineno or function.lineno) - function.lineno + 1,
+                        )
+                        yield _candidate(source, name, place, op, edits)
 
 
 def seeded_order(
@@ -93,6 +97,46 @@ def seeded_order(
     return [c for _, _, c in sorted(turns, key=lambda t: t[:2])], len(ambiguous)
 
 
+def with_companions(
+    ordered: list[Candidate], sources: Mapping[str, Source], most: int, seed: int
+) -> Iterator[Candidate]:
+    """Yields each candidate together with others of its function, as one bug of 1 to `most` mutations.
+
+    The number of mutations is drawn. They change different lines. A function with too few mutations gets
+    fewer.
+    """
+    homes: dict[str, list[Candidate]] = {}
+    for candidate in ordered:
+        homes.setdefault(candidate.function, []).append(candidate)
+    for lead in ordered:
+        source, draw = sources[lead.path], int(hashlib.sha256(f"{seed}\n{lead.bug}".encode()).hexdigest(), 16)
+        group, others = [lead], homes[lead.function]
+        turn = draw // most % len(others)
+        for other in others[turn:] + others[:turn]:
+            if len(group) > draw % most:
+                break
+            if all(_are_apart(source, other.edits, member.edits) for member in group):
+                group.append(other)
+        if len(group) == 1:
+            yield lead
+        else:
+            edits = tuple(sorted(edit for member in group for edit in member.edits))
+            place = lead.line, lead.lines
+            yield _candidate(source, lead.qualified_name, place, "combined", edits)
+
+
+def _are_apart(source: Source, one: tuple[Edit, ...], two: tuple[Edit, ...]) -> bool:
+    """Returns whether two mutations change different lines."""
+    (low, high), (other_low, other_high) = _changed_lines(source, one), _changed_lines(source, two)
+    return high < other_low or other_high < low
+
+
+def _changed_lines(source: Source, edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Returns the indexes (from 0) of the first and the last changed line."""
+    first = source.line_of(min(edit.start for edit in edits))
+    return first, source.line_of(max(max(edit.end - 1, edit.start) for edit in edits))
+
+
 def rejects(source: Source, candidate: Candidate) -> str:
     """Checks a candidate without running it. Returns "", or why it is no bug: "syntax" or "no_change"."""
     try:
@@ -111,9 +155,11 @@ def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
     )
 
 
-def _candidate(source: Source, name: str, function: Function, op: str, edits: tuple[Edit, ...]) -> Candidate:
-    first = source.line_of(min(edit.start for edit in edits))
-    last = source.line_of(max(max(edit.end - 1, edit.start) for edit in edits))
+def _candidate(
+    source: Source, name: str, place: tuple[int, int], op: str, edits: tuple[Edit, ...]
+) -> Candidate:
+    """place: line number of the function's `def`, and the number of its lines."""
+    first, last = _changed_lines(source, edits)
     low, high = max(first - CONTEXT, 0), min(last + 1 + CONTEXT, len(source.starts) - 1)
     start, end = source.starts[low], source.starts[high]
     old = _lines(source.data[start:end])
@@ -123,12 +169,10 @@ def _candidate(source: Source, name: str, function: Function, op: str, edits: tu
     patch = _header(source.path) + "".join(_shift(line, low) for line in hunk)
     before = tuple(text[1:].strip() for text in hunk if text.startswith("-"))
     after = tuple(text[1:].strip() for text in hunk if text.startswith("+"))
-    lines = (function.end_lineno or function.lineno) - function.lineno + 1
     return Candidate(
         source.path,
         f"{source.path}::{name}",
-        function.lineno,
-        lines,
+        *place,
         op,
         edits,
         before,

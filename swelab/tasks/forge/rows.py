@@ -14,7 +14,7 @@ from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.forge.candidates import Candidate, read_sources, seeded_order
+from swelab.tasks.forge.candidates import Candidate, read_sources, seeded_order, with_companions
 from swelab.tasks.forge.issue_text import issue_text
 from swelab.tasks.forge.operators import OPERATORS, choose_operators
 from swelab.tasks.forge.validate import Repository, Statuses, Validator, Verdict
@@ -97,7 +97,9 @@ def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[C
     short = [c for c in mine if c.lines <= (recipe.max_function_lines or c.lines)]
     if len(short) < len(mine):
         drops["function_too_long"] += len(mine) - len(short)
-    return short
+    if recipe.max_bugs == 1:
+        return short
+    return list(with_companions(short, repo.sources, recipe.max_bugs, recipe.seed))
 
 
 def _take_turns(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.tasks.forge.candidates import candidates, read_sources, rejects, seeded_order
+from swelab.tasks.forge.candidates import candidates, read_sources, rejects, seeded_order, with_companions
 from swelab.tasks.forge.operators import OPERATORS
 from swelab.tasks.forge.source import Edit, Source
 
@@ -30,6 +30,23 @@ def test_diffs_apply_with_git_and_reverse(real, tmp_path):
                 ["git", "apply", *flags, "-"], input=candidate.patch.encode(), cwd=tmp_path, check=True
             )
             assert file.read_bytes() == expected
+
+
+def test_combined_bugs_change_different_lines_of_one_function(real, tmp_path):
+    found, _ = seeded_order([real], OPERATORS, 0)
+    combined = list(with_companions(found, {real.path: real}, 3, 0))
+    assert [c.function for c in combined] == [c.function for c in found]
+    assert {c.op == "combined" for c in combined} == {True, False}
+    file = tmp_path / real.path
+    file.parent.mkdir(parents=True)
+    for alone, candidate in list(zip(found, combined))[:40]:
+        assert set(alone.edits) <= set(candidate.edits)
+        assert (alone == candidate) == (candidate.op != "combined")
+        lines = [real.line_of(edit.start) for edit in candidate.edits]
+        assert lines == sorted(lines)
+        file.write_bytes(real.data)
+        subprocess.run(["git", "apply", "-"], input=candidate.patch.encode(), cwd=tmp_path, check=True)
+        assert file.read_bytes() == real.apply(candidate.edits)
 
 
 def test_a_diff_changes_only_the_lines_it_names(real):
