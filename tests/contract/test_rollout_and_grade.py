@@ -148,7 +148,7 @@ def test_scaffold_of_functions_takes_back_what_does_not_help(task, store, backen
         ("cat calc/core.py", None),
         ("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", None),
     ]
-    loop = loop_of(WRITER)
+    loop = loop_of(WRITER).model_copy(update={"step_limit": len(turns)})
     speaker = Speaker(task, [block(command) for command, _ in turns])
     row = attempt_task(task, lambda t: speaker, store, backend, loop, tmp_path)
     seen = [m["content"] for m in row["messages"] if m["role"] == "user"][1:]
