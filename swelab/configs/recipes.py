@@ -6,6 +6,7 @@ types, defaults and meanings. An unknown key is an error, and the message sugges
 
 import copy
 import json
+import math
 import os
 import re
 from collections.abc import Collection
@@ -15,12 +16,12 @@ from typing import Any, TypeVar, get_args, overload
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from swelab.configs.kinds import RECIPE_KINDS, RecipeKind
-from swelab.configs.recipe_faults import fault_of, infinite
 from swelab.configs.recipe_model import Recipe
 from swelab.configs.recipe_model import nearest as nearest
-from swelab.records import InputError, Record, read_text
+from swelab.records import InputError, Record, read_text, shorten
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Recipe)
@@ -140,12 +141,63 @@ def complete(kind: Any, settings: Record, where: str | Path) -> Any:
     """Checks `settings` and adds defaults. Returns a model or a dictionary, like `load`. Raises
     InputError."""
     model = RECIPE_KINDS[kind] if isinstance(kind, str) else kind
-    if what := infinite(settings):
+    if what := _infinite(settings):
         raise InputError(what, where, "a finite number")
     try:
         return _as_asked(kind, model.adapter.validate_python(copy.deepcopy(dict(settings))))
     except ValidationError as error:
-        raise fault_of(error, settings, model, where) from None
+        raise _fault_of(error, settings, model, where) from None
+
+
+def _infinite(value: Any, field: tuple[str, ...] = ()) -> str:
+    """Returns the field and value of the first number that is NaN or infinite, or '' if all numbers are
+    finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"field {'.'.join(field)}: {value}"
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return next(filter(None, (_infinite(item, (*field, str(key))) for key, item in inside)), "")
+
+
+def _fault_of(
+    error: ValidationError, settings: Record, kind: RecipeKind[Any], where: str | Path
+) -> InputError:
+    """Returns the exception for a validation error of `settings`. Unknown keys are reported first, then the
+    deepest faults."""
+    found = [(_field(each, settings), each) for each in error.errors(include_url=False)]
+    deepest = [
+        (here, each)
+        for here, each in found
+        if not any(len(at) > len(here) and at[: len(here)] == here for at, _ in found)
+    ]
+    field, first = min(deepest, key=lambda pair: pair[1]["type"] != "unknown_key")
+    if first["type"] == "unknown_key":
+        facts = first["ctx"]
+        return InputError(f"unknown key {'.'.join([*field, str(facts['key'])])}{facts['hint']}", where)
+    words = dict.fromkeys(each["msg"] for at, each in deepest if at == field)
+    what = "; ".join(words)
+    if not isinstance(first["input"], dict):
+        what = f"{first['input']!r}: {what}"
+    if first["type"] == "missing":
+        field, what = [*field, str(first["loc"][-1])], first["msg"]
+    elif first["type"].startswith("union_tag"):
+        field = [key := kind.chosen_by[0]]
+        what = f"{settings[key]!r}: {first['msg']}" if key in settings else "Field required"
+    return InputError(
+        f"field {'.'.join(field) or '(top level)'}: {shorten(what)}", where, f"a valid {kind.name}"
+    )
+
+
+def _field(error: ErrorDetails, settings: Any) -> list[str]:
+    """Returns the keys and indices of the faulty value. Names of pydantic models are removed from the
+    path."""
+    parts: list[str] = []
+    for part in error["loc"]:
+        try:
+            settings = settings[part]
+        except (KeyError, IndexError, TypeError):
+            continue
+        parts.append(str(part))
+    return parts
 
 
 @overload
