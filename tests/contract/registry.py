@@ -204,16 +204,6 @@ class Answer(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
 
-    def relay_slowly(self) -> None:
-        """Forwards half of the registry's response, and then nothing until the client leaves."""
-        got = httpx.get(f"http://{self.server.hub}{self.path}", timeout=PATIENCE)  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(got.content)))
-        self.end_headers()
-        self.wfile.write(got.content[: len(got.content) // 2])
-        self.wfile.flush()
-        self.connection.recv(1)
-
     def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         """Sends a response that the proxy itself makes."""
         self.send_response(status)

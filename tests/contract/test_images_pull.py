@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import stat
 import threading
 import time
 from types import SimpleNamespace
@@ -15,19 +16,21 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from swelab.images import registry_http
+from swelab.images import registry as client
 from swelab.images.errors import (
     AccessRefused,
+    EngineFailed,
     ImageBroken,
     ImageUnknown,
     NoRoom,
+    ProgramMissing,
     RegistryDown,
     RegistryUnreachable,
 )
 from swelab.images.image_names import parse_image_name
 from swelab.images.image_store import UNPACKED_RATIO, ImageStore
-from swelab.images.registry import Registry
-from swelab.images.registry_http import Transport
+from swelab.images.pull import ApptainerPuller, file_record
+from swelab.images.registry import Registry, Transport
 from tests.contract.attacks import PATIENCE
 from tests.contract.registry import INDEX, entry, faulty_proxy, files, has_registry, layer, running_registry
 
@@ -53,7 +56,7 @@ def slept(monkeypatch):
     """The waits of the client, in seconds. They take no real time."""
     waits = []
     clock = {"monotonic": lambda: sum(waits), "sleep": waits.append, "time": time.time}
-    monkeypatch.setattr(registry_http, "time", SimpleNamespace(**clock))
+    monkeypatch.setattr(client, "time", SimpleNamespace(**clock))
     return waits
 
 
@@ -252,3 +255,37 @@ def test_two_stores_on_one_folder_do_not_disturb_each_other(registry, tmp_path):
             each.join()
         fetched = [path for path, _ in proxy.requests if shared_layer(registry) in path]
     assert len(found) == 4 and found.count(found[0]) == 4 and len(fetched) == 1
+
+
+def stand_in(folder, body):
+    """Writes a stand-in for the program apptainer."""
+    program = folder / "apptainer"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def test_an_apptainer_file_is_made_by_its_program(registry, tmp_path, monkeypatch):
+    digest = registry.image("lab/small", [files(a="1")])
+    name = parse_image_name(f"{registry.host}/lab/small")
+    sifs = ApptainerPuller(tmp_path, Registry())
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(ProgramMissing, match=f"apptainer pull --arch amd64 .*docker://{name.base}@{digest}"):
+        sifs.pull(name, name)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    stand_in(tmp_path, "echo no such thing >&2; exit 255")
+    with pytest.raises(EngineFailed, match="apptainer: no such thing"):
+        sifs.pull(name, name)
+    stand_in(tmp_path, 'echo "$@" > "$4"')
+    record = sifs.pull(name, name)
+    made = tmp_path / record["folder"]
+    assert record["digest"] == digest and made.name == f"{digest[7:]}.sif"
+    assert made.read_text().split()[:3] == ["pull", "--arch", "amd64"]
+    stand_in(tmp_path, "exit 1")
+    assert sifs.pull(name, name) == record  # there already
+
+
+def test_an_apptainer_file_that_a_row_names(tmp_path):
+    with pytest.raises(ImageUnknown, match=r"no such file; make it with: apptainer pull .*x.sif"):
+        file_record(str(tmp_path / "x.sif"))
+    (tmp_path / "x.sif").write_bytes(b"sif")
+    assert file_record(str(tmp_path / "x.sif"))["folder"] == str(tmp_path / "x.sif")

@@ -1,4 +1,4 @@
-"""The effect of one training step on a policy, with real weights of a small model."""
+"""Training steps and log-probabilities of a policy, with real weights of a small model."""
 
 import math
 import shutil
@@ -127,18 +127,27 @@ def test_the_learning_rate_grows_over_batches_not_over_optimizer_steps(toy, tmp_
     assert Learner(toy, recipe(lr=1e-4)).train(batch([1.0, -1.0]))["lr"] == 1e-4
 
 
-def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_path):
-    whole, first = Learner(toy, RECIPE), Learner(toy, RECIPE)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_path, dtype):
+    settings = recipe(dtype=dtype)
+    whole, first = Learner(toy, settings), Learner(toy, settings)
     parts = [batch([1.0, -1.0]), batch([-1.0, 0.5, 0.5]), batch([0.2, -0.2])]
     for part in parts:
         whole.train(part)
     first.train(parts[0])
     first.save(tmp_path / "step-1")
-    second = Learner(tmp_path / "step-1", RECIPE)
+    saved = load_file(tmp_path / "step-1/model.safetensors")
+    named = "bfloat16" if dtype == "bf16" else "float32"
+    assert {weight.dtype for weight in saved.values()} == {getattr(torch, named)}
+    assert read_json(tmp_path / "step-1/config.json")["dtype"] == named
+    second = Learner(tmp_path / "step-1", settings)
     second.resume(tmp_path / "step-1")
     for part in parts[1:]:
         second.train(part)
     assert_same(weights(whole), weights(second))
+    assert all(
+        torch.equal(one, second._master_weights()[name]) for name, one in whole._master_weights().items()
+    )
     assert second.steps == 3
 
 
@@ -178,22 +187,6 @@ def test_many_small_steps_in_bf16_add_up(toy):
         after = likelihood(learner, trained)
         gains.append(after[0] - before[0] - after[1] + before[1])
     assert gains[1] == pytest.approx(gains[0], rel=0.3)
-
-
-def test_an_interrupted_training_in_bf16_ends_where_an_uninterrupted_one_does(toy, tmp_path):
-    whole = Learner(toy, recipe(dtype="bf16"))
-    whole.train(batch([1.0, -1.0]))
-    whole.save(tmp_path / "step-1")
-    saved = load_file(tmp_path / "step-1/model.safetensors")
-    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
-    assert read_json(tmp_path / "step-1/config.json")["dtype"] == "bfloat16"
-    second = Learner(tmp_path / "step-1", recipe(dtype="bf16"))
-    second.resume(tmp_path / "step-1")
-    for learner in (whole, second):
-        learner.train(batch([-1.0, 0.5]))
-    for name, weight in whole._master_weights().items():
-        assert torch.equal(weight, second._master_weights()[name])
-    assert_same(weights(whole), weights(second))
 
 
 def test_a_resumed_training_does_not_need_the_checkpoint_that_it_began_with(toy, tmp_path):

@@ -177,12 +177,6 @@ def test_an_unreadable_tokenizer_is_refused_on_one_line(tmp_path, text):
     assert "\n" not in str(error.value)
 
 
-def test_one_grade_a_trajectory(tmp_path):
-    write_jsonl(tmp_path / "g.jsonl", [grade("a"), grade("a")])
-    with pytest.raises(InputError, match="graded twice"):
-        load_verdicts([tmp_path / "g.jsonl"])
-
-
 def test_one_instance_in_two_subsets(tokenizer, tmp_path):
     rows = [trajectory("a", 0, subset="one"), trajectory("a", 1, subset="two")]
     write_jsonl(tmp_path / "g.jsonl", [grade("a", subset="one"), grade("a", "unresolved", subset="two")])
@@ -190,23 +184,6 @@ def test_one_instance_in_two_subsets(tokenizer, tmp_path):
         rows, load_verdicts([tmp_path / "g.jsonl"]), Selection(**SELECTION), tokenizer, io.BytesIO()
     )
     assert built.facts(9)["kept"] == 1 and built.facts(9)["dropped"] == {"unresolved": 1}
-
-
-@pytest.mark.parametrize("choice", ["shortest", "random"])
-def test_samples_of_an_instance_are_chosen_among_in_whatever_order_they_come(tokenizer, tmp_path, choice):
-    rows = [trajectory("a", number % 3) | ({"sample": number} if number else {}) for number in range(5)]
-    grades = [grade("a") | ({"sample": number} if number else {}) for number in range(5)]
-    grades[1] = grades[1] | {"status": "unresolved", "resolved": False}
-    write_jsonl(tmp_path / "g.jsonl", grades)
-    selection = Selection(**SELECTION | {"per_instance": 2, "choice": choice, "seed": 3})
-    built = []
-    for order in (rows, rows[::-1]):
-        verdicts = load_verdicts([tmp_path / "g.jsonl"])
-        built.append(build_dataset(order, verdicts, selection, tokenizer, io.BytesIO()))
-    one, two = (list(each.rows()) for each in built)
-    assert one == two and len(one) == 2
-    assert built[0].facts(9)["dropped"] == {"duplicate": 1, "over_per_instance": 1, "unresolved": 1}
-    assert {row.get("sample", 0) for row in one} < {0, 2, 4}
 
 
 def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):

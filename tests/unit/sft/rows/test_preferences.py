@@ -89,21 +89,16 @@ def test_the_draw_is_seeded_bounded_and_takes_each_once_before_any_twice(base, t
     assert len(draws) > 2
 
 
-@pytest.mark.parametrize("status", ["suspect", "tampered", "infra_error"])
-def test_what_was_not_judged_is_never_rejected(base, tmp_path, status):
+@pytest.mark.parametrize("fate", "suspect tampered infra_error sandbox_lost model_lost not_recorded".split())
+def test_what_was_lost_or_not_judged_is_never_rejected(base, tmp_path, fate):
     rows, grades = runs(1, 1)
-    grades[1]["status"] = status
+    if "lost" in fate or fate == "not_recorded":
+        rows[1]["outcome"] = fate
+    else:
+        grades[1]["status"] = fate
+        assert fate not in FAILED_GRADES
     pairs, facts = build(base, rows, grades, tmp_path)
-    assert not pairs and facts["dropped"] == {status: 1, "no_unresolved_one_to_pair_with": 1}
-    assert status not in FAILED_GRADES
-
-
-@pytest.mark.parametrize("outcome", ["sandbox_lost", "model_lost", "not_recorded"])
-def test_what_was_lost_is_never_rejected(base, tmp_path, outcome):
-    rows, grades = runs(1, 1)
-    rows[1]["outcome"] = outcome
-    pairs, facts = build(base, rows, grades, tmp_path)
-    assert not pairs and facts["dropped"] == {outcome: 1, "no_unresolved_one_to_pair_with": 1}
+    assert not pairs and facts["dropped"] == {fate: 1, "no_unresolved_one_to_pair_with": 1}
 
 
 def test_every_other_reason_is_counted(base, tmp_path):
