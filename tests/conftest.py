@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -59,11 +60,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Each run tries properties on the same inputs, and no verdict depends on the speed of the machine.
 settings.register_profile(
-    "repeatable",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
 
@@ -80,12 +77,12 @@ def backend():
     return open_backend()
 
 
-def make_repos(folder):
-    """Writes the archive of the package `calc` to the new folder `repos` in `folder`."""
+def make_repos(folder, files=FILES):
+    """Writes the archive of the package `calc` to the folder `repos` in `folder`. files: text by name."""
     repos = folder / "repos"
-    repos.mkdir()
+    repos.mkdir(exist_ok=True)
     with tarfile.open(repos / "calc.tar", "w") as tar:
-        for name, text in FILES.items():
+        for name, text in files.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(text.encode()), 0o644
             tar.addfile(entry, io.BytesIO(text.encode()))
@@ -197,10 +194,11 @@ def pytest_sessionfinish(session, exitstatus):
         session.exitstatus = 1
 
 
+def run_program(command, **options):
+    """Runs a program. Returns the completed process with text output."""
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
 def run_python(*arguments, **options):
     """Runs a script as a user does. Returns the completed process with text output."""
-    import sys
-
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **options
-    )
+    return run_program([sys.executable, *map(str, arguments)], cwd=ROOT, **options)

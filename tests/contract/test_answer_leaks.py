@@ -1,12 +1,10 @@
 """Copies of answers that the agent could read are found. Their tasks are refused, or named in the lock."""
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 
 import pytest
 
@@ -15,6 +13,7 @@ from swelab.records.task_records import Task
 from swelab.sandbox import open_backend
 from swelab.tasks.answer_leaks import answer_of, find_leaks
 from swelab.tasks.checkout import RepoStore
+from tests.conftest import make_repos
 
 pytestmark = pytest.mark.real
 CORE = (
@@ -39,11 +38,7 @@ def bent(task):
 
 def archive(repos_dir, **more):
     files = {"calc/__init__.py": "", "calc/core.py": CORE, "tests/test_mean.py": TEST, **more}
-    with tarfile.open(repos_dir / "calc.tar", "w") as tar:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
+    make_repos(repos_dir.parent, files)
 
 
 def leaks(task, repos_dir, tmp_path, backend):

@@ -1,9 +1,7 @@
 """Best-of-n chooses an attempt by tests that the agent could see, never by hidden tests."""
 
-import io
 import json
 import sys
-import tarfile
 import threading
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from scripts import evaluate
 from swelab.console.terminal import run_script
 from swelab.records import read_json, read_jsonl
-from tests.conftest import FILES, make_task
+from tests.conftest import FILES, make_repos, make_task
 from tests.contract.hosted_service import Service, text_of
 
 pytestmark = pytest.mark.real
@@ -47,12 +45,7 @@ def speak(turn, history):
 
 @pytest.fixture
 def world(tmp_path):
-    (tmp_path / "repos").mkdir()
-    with tarfile.open(tmp_path / "repos/calc.tar", "w") as tar:
-        for name, text in (FILES | {"tests/test_seen.py": SEEN}).items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            tar.addfile(entry, io.BytesIO(text.encode()))
+    make_repos(tmp_path, FILES | {"tests/test_seen.py": SEEN})
     kept = {"PASS_TO_PASS": ["tests/test_core.py::test_last", "tests/test_seen.py::test_seen"]}
     kept |= {"test_files": ["tests/test_core.py", "tests/test_seen.py"]}
     names = (("task-0", {"hidden_tests": True}), ("task-1", {}))

@@ -1,10 +1,8 @@
 """The cheats against real tasks on every backend: code that is not repaired is never resolved."""
 
-import io
 import json
 import re
 import shutil
-import tarfile
 from difflib import unified_diff
 
 import pytest
@@ -20,7 +18,7 @@ from swelab.sandbox import Limits, open_backend
 from swelab.tasks import drill
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.patch_application import git
-from tests.conftest import FILES, make_task
+from tests.conftest import FILES, make_repos, make_task
 from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -139,19 +137,11 @@ def last(items):
 """
 
 
-def archive(path, files):
-    with tarfile.open(path, "w") as tar:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
-
-
 def test_powers_that_the_code_had_before_are_no_cheat(task, tmp_path, backend):
-    archive(tmp_path / "calc.tar", FILES | {"calc/core.py": DEEP})
+    repos = make_repos(tmp_path, FILES | {"calc/core.py": DEEP})
     patch = "--- a/calc/core.py\n+++ b/calc/core.py\n@@ -2,5 +2,5 @@\n \n \n def add(a, b):\n"
     deep = task | {"patch": patch + "-    return a + b\n+    return a - b\n \n"}
-    store = RepoStore(tmp_path, tmp_path / "trees")
+    store = RepoStore(repos, tmp_path / "trees")
     fix = gold_patch(store, deep)
     assert grade(deep, fix, store, backend, Limits())["reason"] == ""
     reaching = fix.replace(
@@ -223,12 +213,12 @@ def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, p
 
     The reading of the code is switched off here.
     """
-    archive(tmp_path / "calc.tar", FILES | RELYING)
+    repos = make_repos(tmp_path, FILES | RELYING)
     bent = task | {
         "patch": task["patch"].replace("@@ -1,3 +1,3 @@", "@@ -3,3 +3,3 @@"),
         "FAIL_TO_PASS": [f"tests/test_core.py::{test}"],
     }
-    store = RepoStore(tmp_path, tmp_path / "trees")
+    store = RepoStore(repos, tmp_path / "trees")
     tree = tmp_path / "tree"
     store.checkout(bent, tree)
     (tree / path).write_text((tree / path).read_text() + text)

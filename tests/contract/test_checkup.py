@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 from tests.e2e.clone import make_clone
 
 pytestmark = pytest.mark.full
@@ -39,12 +39,10 @@ def doctor(clone):
         shutil.copy(clone / "configs/sft/demo.yaml", clone / "configs/sft/mine.yaml")
         (clone / "configs/experiments/mine.yaml").write_text(EXPERIMENT)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-m", "scripts.doctor", "--experiment", "mine" if policy else "demo", *words],
             cwd=clone,
             env={**kept, **dict(env)},
-            capture_output=True,
-            text=True,
         )
         assert "Traceback" not in done.stderr, done.stderr
         fixes = [line[5:] for line in done.stdout.splitlines() if line.startswith("FIX")]

@@ -1,13 +1,12 @@
 """The doctor on a real SLURM: a good site passes, and each fault is one line that says what to fix."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import make_clone
 
@@ -43,12 +42,10 @@ def examine(cluster, clone):
             else:
                 record["site"][key] = value
         (clone / "configs/site.yaml").write_text(yaml.safe_dump(record))
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-m", "scripts.doctor"],
             cwd=clone,
             env={**os.environ, **cluster.env, **dict(env)},
-            capture_output=True,
-            text=True,
         )
         text = done.stdout + done.stderr
         assert "Traceback" not in text and not list((clone / "results").glob(".doctor-*")), text

@@ -1,9 +1,7 @@
 """An evaluation grades with the witness file beside its tasks, as the workflow's rule grade does."""
 
-import io
 import json
 import sys
-import tarfile
 
 import pytest
 
@@ -18,7 +16,7 @@ from swelab.records import read_json, read_jsonl
 from swelab.rollouts.predictions import load_predictions
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.task_rows import read_tasks
-from tests.conftest import make_task
+from tests.conftest import make_repos, make_task
 from tests.contract.hosted_service import Service, text_of
 from tests.contract.test_witness import BUG, FILES, LUCK, OTHER
 
@@ -51,12 +49,7 @@ def world(tmp_path_factory):
     from swelab.sandbox import open_backend
 
     folder = tmp_path_factory.mktemp("witnessed")
-    (folder / "repos").mkdir()
-    with tarfile.open(folder / "repos/calc.tar", "w") as tar:
-        for name, text in FILES.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            tar.addfile(entry, io.BytesIO(text.encode()))
+    make_repos(folder, FILES)
     (folder / "mine.kept.json").write_text(json.dumps(tasks()))
     bench = Bench(RepoStore(folder / "repos", folder / "trees"), open_backend())
     with (

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 from tests.contract.attacks import until
 from tests.json_service import json_service
 
@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_in_a_line(tmp_path):
     command += ["--log", str(tmp_path / "log"), "--token", str(tmp_path / "token")]
     for variables, told in (({}, "is not set"), ({"K": TOKEN}, "expected addresses such as")):
         given = [*command, "--api-key-env", "K"]
-        done = subprocess.run(given, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True)
+        done = run_program(given, cwd=ROOT, env=os.environ | variables)
         assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 
@@ -135,11 +135,11 @@ def test_hosts_of_a_list_get_a_server_each_and_the_one_address_is_here(tmp_path)
         told = {"HOSTS": " ".join(f"127.0.0.1:{port}" for port in ports), "MODEL_PATH": weights, "SSH": ssh}
         told |= {"PYTHON_BIN": python, "ENV_SWE": "/dev/null", "LOGS": tmp_path / "logs"}
         told |= {"SWELAB_FLEET_KEY": TOKEN, "NOTES": tmp_path / "notes", "ROUTER_PORT": 8123}
-        done = subprocess.run(
+        done = run_program(
             [ROOT / "swe-rl/scripts/deploy_sglang_cluster_4nodes.sh"],
             env=os.environ | {name: str(value) for name, value in told.items()},
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            timeout=60,
+        )
     assert done.returncode == 0, done.stderr
     notes = (tmp_path / "notes").read_text().splitlines()
     assert notes.count("127.0.0.1") == 2

@@ -10,7 +10,7 @@ import pytest
 
 from swelab.models.serving.server import free_port
 from swelab.records import read_json, read_jsonl
-from tests.conftest import ROOT, make_repos, make_task
+from tests.conftest import ROOT, make_repos, make_task, run_program
 from tests.contract.attacks import until, writers
 from tests.contract.slurm import needed_cluster
 from tests.toy_checkpoint import make_checkpoint
@@ -58,10 +58,11 @@ def test_two_nodes_serve_as_one(tmp_path):
         (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{script}")
         options = ["--partition=gpu", "--gres=gpu:1", "--nodes=2", "--ntasks=2", "--cpus-per-task=2"]
         options += ["--mem=8000", f"--output={tmp_path}/log"]
-        job = subprocess.run(
+        job = run_program(
             ["sbatch", "--parsable", *options, f"--chdir={ROOT}", tmp_path / "job.sh"],
-            env={**os.environ, **cluster.env}, capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
+            env={**os.environ, **cluster.env},
+            check=True,
+        ).stdout.strip()
 
         def await_(name, seconds):
             ended = lambda: job not in cluster.jobs()  # noqa: E731
@@ -110,10 +111,11 @@ def launched(tmp_path):
         told |= {**cluster.env, "NODES": "2", "GPUS": "1", "TP": "1", "MODEL_PATH": str(tmp_path / "toy")}
         told |= {"ROUTER_PORT": str(port), "PYTHON_BIN": sys.executable, "ENV_SWE": "/dev/null"}
         script = ROOT / "swe-rl/scripts/launch_sglang_cluster_4nodes.sh"
-        done = subprocess.run(
-            [script, "--max-total-tokens", "4096", "--max-running-requests", "8"], cwd=tmp_path,
-            env=told | {"SBATCH_PARTITION": "gpu"}, capture_output=True, text=True,
-        )  # fmt: skip
+        done = run_program(
+            [script, "--max-total-tokens", "4096", "--max-running-requests", "8"],
+            cwd=tmp_path,
+            env=told | {"SBATCH_PARTITION": "gpu"},
+        )
         assert done.returncode == 0, done.stderr
         job = done.stdout.split()[-1]
         log = tmp_path / f"sglang-fleet-{job}.log"

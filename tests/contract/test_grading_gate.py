@@ -1,9 +1,7 @@
 """The reasons for which tasks are kept or rejected. Tests that ran once are not run again."""
 
-import io
 import itertools
 import json
-import tarfile
 from dataclasses import replace
 
 import pytest
@@ -24,6 +22,7 @@ from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.task_images import unusable_tasks
 from swelab.tasks.validation_lock import read_kept
+from tests.conftest import FILES, make_repos
 
 pytestmark = pytest.mark.real
 SETTINGS = Validation(gold_runs=2)
@@ -37,11 +36,7 @@ MORE = {
 
 @pytest.fixture
 def bench(repos_dir, tmp_path, backend):
-    with tarfile.open(repos_dir / "calc.tar", "a") as tar:
-        for name, text in MORE.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
+    make_repos(repos_dir.parent, FILES | MORE)
     return Bench(RepoStore(repos_dir, tmp_path / "trees"), backend, archive=Archive(tmp_path / "runs"))
 
 

@@ -17,7 +17,7 @@ from swelab.sandbox import open_backend, sandbox_image, toolbox_path
 from swelab.sharing.harbor_export import BASE_IMAGE
 from swelab.tasks.patch_application import git
 from tests.at_hand import HARBOR, needs_harbor
-from tests.conftest import make_repos, make_task, run_python
+from tests.conftest import make_repos, make_task, run_program, run_python
 from tests.contract.real_instances import CASES, files, make
 from tests.e2e.clone import copy_repository, toolbox
 
@@ -73,9 +73,7 @@ class Container:
         words += ["--ro-bind", self.folder / "solution", "/solution"] if solution else []
         words += ["--setenv", "PATH", "/opt/toolbox/bin:/usr/bin:/bin", "--setenv", "HOME", "/root"]
         words += ["--chdir", "/testbed"]
-        return subprocess.run(
-            [*map(str, words), "bash", "-c", command], capture_output=True, text=True, timeout=120
-        )
+        return run_program([*map(str, words), "bash", "-c", command], timeout=120)
 
     def reward(self):
         """Runs the verifier and returns its reward."""
@@ -192,7 +190,7 @@ def test_recipes_of_task_folders_go_through_the_workflow(world, tmp_path):
     (clone / "configs/repos/calc.yaml").write_text(yaml.safe_dump(repo))
     words = ["-m", "snakemake", "--cores", "2", "--config", f"toolbox={toolbox()}"]
     words += ["--", "results/tasks/theirs.lock.json"]
-    done = subprocess.run([sys.executable, *words], cwd=clone, capture_output=True, text=True)
+    done = run_program([sys.executable, *words], cwd=clone)
     assert done.returncode == 0, done.stderr[-3000:]
     manifest = read_json(clone / "results/tasks/theirs.manifest.json")
     assert manifest["kept"] == 2 and manifest["drops"] == {"no task.toml": 1}
@@ -311,8 +309,11 @@ def test_harbor_itself_rewards_the_solution_and_nothing_else(world, tmp_path, ag
         "TOOLBOX": str(toolbox_path().resolve()),
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
-    done = subprocess.run([HARBOR.with_name("harbor"), *words, "-o", tmp_path / "jobs"], env=environment,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True)  # fmt: skip
+    done = run_program(
+        [HARBOR.with_name("harbor"), *words, "-o", tmp_path / "jobs"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (result,) = (tmp_path / "jobs").glob("*/result.json")
     stats = read_json(result)["stats"]["evals"][f"{agent}__out"]

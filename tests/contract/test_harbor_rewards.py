@@ -21,7 +21,7 @@ from swelab.tasks.image_history import prepare
 from swelab.tasks.image_leaks import check_image
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
-from tests.conftest import run_python
+from tests.conftest import run_program, run_python
 from tests.contract import harbor_scripts as folders
 from tests.contract import small_rl
 from tests.contract.hosted_service import Service, text_of
@@ -347,9 +347,7 @@ def test_a_training_takes_tasks_that_a_script_judges(lab, tasks, tmp_path):
     write_json(place / "held.json", [other])
     record = folders.record(lab, tmp_path / "images.json")
     words = ["--images", record, "--held-out-images", record]
-    done = subprocess.run(
-        [*small_rl.command(place), *map(str, words)], cwd=small_rl.ROOT, capture_output=True, text=True
-    )
+    done = run_program([*small_rl.command(place), *map(str, words)], cwd=small_rl.ROOT)
     assert done.returncode == 0, done.stderr
     made = [row for path in small_rl.journals(place) for row in read_jsonl(path) if "grade" in row]
     assert len(made) == 12

@@ -1,13 +1,13 @@
 """Repositories that contain later commits in every way that git has, scrubbed in real sandboxes."""
 
 import os
-import subprocess
 
 import pytest
 
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits
 from swelab.tasks.image_history import HistoryRefused, prepare
+from tests.conftest import run_program
 
 pytestmark = pytest.mark.real
 CLEAN = "def add(a, b):\n    return a + b\n"
@@ -30,11 +30,9 @@ QUIET = {
 
 
 def git(tree, *arguments, env=None, check=True):
-    done = subprocess.run(
+    done = run_program(
         ["git", "-c", "protocol.file.allow=always", *arguments],
         cwd=tree,
-        capture_output=True,
-        text=True,
         env={**IDENTITY, **QUIET, **(env or {})},
     )
     assert not check or done.returncode == 0, done.stderr

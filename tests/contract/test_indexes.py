@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from tests.conftest import run_program
 from tests.contract.test_install import UV
 from tests.unit.test_pip_settings import pip_settings
 
@@ -41,11 +42,9 @@ def install(tmp_path):
         named = {name.replace("_", "-"): value for name, value in settings.items()}
         variables = pip_settings.surroundings(named, dict(os.environ)) | {"UV_NO_CACHE": "1"}
         command = [UV, "pip", "install", "-q", "--no-deps", "--python", python, "-r", tmp_path / "pins.txt"]
-        return subprocess.run(command, env=variables, capture_output=True, text=True)
+        return run_program(command, env=variables)
 
-    run.tag = lambda: subprocess.run(
-        [python, "-c", "import sound; print(sound.tag)"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    run.tag = lambda: run_program([python, "-c", "import sound; print(sound.tag)"], check=True).stdout.strip()
     return run
 
 

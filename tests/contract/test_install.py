@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 from tests.contract.attacks import until
 
 pytestmark = pytest.mark.full
@@ -176,20 +176,14 @@ def without_uv() -> str:
 def install(bare: Path, index: str, *words: str, cpu_index="http://127.0.0.1:9", folder=".venv", **variables):
     """Runs `install.py` for the environment with torch. Returns exit code and output."""
     command = [sys._base_executable, "envs/install.py", folder, "--torch", "auto", "--torch-index", cpu_index]
-    done = subprocess.run(
-        [*command, *words, "envs/cpu.txt"],
-        cwd=bare,
-        env=surroundings(index, **variables),
-        capture_output=True,
-        text=True,
-    )
+    done = run_program([*command, *words, "envs/cpu.txt"], cwd=bare, env=surroundings(index, **variables))
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr
 
 
 def inside(bare: Path, code: str, env=None) -> str:
     command = [bare / ".venv/bin/python", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
+    return run_program(command, check=True, env=env).stdout.strip()
 
 
 def build(bare: Path) -> str:
@@ -197,12 +191,8 @@ def build(bare: Path) -> str:
 
 
 def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
-    made = subprocess.run(
-        ["make", "setup"],
-        cwd=bare,
-        env=surroundings(index.fill("both", "cpu", "cuda"), **FOREIGN),
-        capture_output=True,
-        text=True,
+    made = run_program(
+        ["make", "setup"], cwd=bare, env=surroundings(index.fill("both", "cpu", "cuda"), **FOREIGN)
     )
     assert made.returncode == 0, made.stderr
     assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.0 GB" in made.stdout
@@ -213,7 +203,7 @@ def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
     homeless = {"HOME": "/nonexistent", "PATH": os.environ["PATH"]}
     assert inside(bare, where, env=homeless) == f"{bare}/.snakemake/home"
     asked = len(index.asked)
-    again = subprocess.run(["make", "setup"], cwd=bare, env=surroundings(""), capture_output=True, text=True)
+    again = run_program(["make", "setup"], cwd=bare, env=surroundings(""))
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "") and len(index.asked) == asked
 
 
@@ -371,13 +361,7 @@ def test_what_the_machine_lacks_is_said_before_anything_is_fetched(bare, index, 
         (tools / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no user namespaces' >&2; exit 1\n")
         (tools / "bwrap").chmod(0o755)
     asked = len(index.asked)
-    made = subprocess.run(
-        [tools / "make", "setup"],
-        cwd=bare,
-        env=surroundings(index.url, PATH=str(tools)),
-        capture_output=True,
-        text=True,
-    )
+    made = run_program([tools / "make", "setup"], cwd=bare, env=surroundings(index.url, PATH=str(tools)))
     assert made.returncode == 2 and all(word in made.stderr for word in words), made.stderr
     assert len(index.asked) == asked and not (bare / ".venv").exists()
 
@@ -388,11 +372,9 @@ def test_snakemake_starts_where_the_home_folder_cannot_be_written(tmp_path):
     try:
         kept = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
         code = "from snakemake.cli import main; main(['-n', 'results/repos/drill.tar'])"
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-c", f"import swelab_home\n{code}"],
             env=kept | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "envs")},
-            capture_output=True,
-            text=True,
         )
         assert done.returncode == 0, done.stderr
     finally:

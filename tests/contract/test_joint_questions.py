@@ -1,8 +1,5 @@
 """Witness questions of several tasks in one pytest run: the same witnesses with fewer runs."""
 
-import io
-import tarfile
-
 import pytest
 
 from swelab.configs.kinds.subset import Validation
@@ -13,6 +10,7 @@ from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.witness_store import Witnesses, WitnessWriter
 from swelab.jobs.journal import Journal
 from swelab.tasks.checkout import RepoStore
+from tests.conftest import make_repos
 
 pytestmark = pytest.mark.real
 NAMES = ("one", "two", "three")
@@ -47,8 +45,7 @@ BUG = """--- a/calc/{name}.py
 
 @pytest.fixture
 def bench(backend, tmp_path):
-    (tmp_path / "tars").mkdir()
-    return Bench(RepoStore(tmp_path / "tars", tmp_path / "trees"), backend)
+    return Bench(RepoStore(tmp_path / "repos", tmp_path / "trees"), backend)
 
 
 def make_repository(folder, text):
@@ -57,11 +54,7 @@ def make_repository(folder, text):
         files[f"calc/{name}.py"] = MODULE.format(name=name)
         value = "ox" * n + name
         files[f"tests/test_{name}.py"] = text.format(name=name, n=n, value=value)
-    with tarfile.open(folder / "tars" / "calc.tar", "w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content.encode()))
+    make_repos(folder, files)
 
 
 @pytest.fixture

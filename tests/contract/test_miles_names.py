@@ -1,10 +1,7 @@
 """Miles' names and options as its users type them, and docs/coming-from-miles.md compared with them."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -12,10 +9,10 @@ from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.records import read_jsonl
 from tests.conftest import ROOT, make_task
-from tests.contract.slime_names import NONE, missing
+from tests.contract.slime_names import NONE, missing, run_script, train
 
 pytestmark = pytest.mark.real
-HERE = ROOT / "examples/experimental/swe-agent"
+HERE = "examples/experimental/swe-agent"
 RUN, DATA = "run-qwen3-4b-instruct.sh", "download_and_process_data.py"
 TEXT = (ROOT / "docs/coming-from-miles.md").read_text()
 OPTIONS = """
@@ -41,17 +38,8 @@ CUDA_DEVICE_MAX_CONNECTIONS PYTHONBUFFERED MILES_EXPERIMENTAL_ROLLOUT_REFACTOR H
 """.split()
 
 
-def run(name, *options, python=sys.executable, cwd=None, **variables):
-    ours = ("SWE_", "SWELAB_", "HF_", "EXPORT_", "SAVE_", "PROMPT_")
-    told = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    told |= {"PYTHON_BIN": str(python), "ENV_SWE": "/dev/null"} | variables
-    command = [HERE / name, *map(str, options)]
-    return subprocess.run(command, cwd=cwd, env=told, capture_output=True, text=True)
-
-
-def train(trainer, *options):
-    given = {"python": trainer, "EXPORT_ROOT": str(trainer.parent / "out")}
-    return run(RUN, "--configs", trainer.parent / "configs", *options, **given)
+def run(name, *words, **given):
+    return run_script(f"{HERE}/{name}", *words, **given)
 
 
 def test_options_of_the_original_are_on_the_page_and_known():
@@ -83,9 +71,9 @@ def test_the_original_s_own_values_change_nothing_but_what_verl_cannot_take(trai
 
 
 def test_a_global_batch_makes_optimizer_steps(trainer):
-    done = train(trainer, "--global-batch-size", 64, "--eps-clip", 0.2)
+    done = train(trainer, f"{HERE}/{RUN}", "--global-batch-size", 64, "--eps-clip", 0.2)
     assert done.stdout.split()[0] == "results/rl/miles-4b/checkpoint.json"
-    done = train(trainer, "--global-batch-size", 16)
+    done = train(trainer, f"{HERE}/{RUN}", "--global-batch-size", 16)
     recipe = done.stdout.split()[0].split("/")[2]
     assert recipes.load_named(RL, recipe, trainer.parent / "configs").train.minibatches == 4
 

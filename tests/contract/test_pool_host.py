@@ -2,16 +2,14 @@
 
 import os
 import shutil
-import subprocess
 from contextlib import closing
 
 import pytest
 
 from swelab.images.image_names import parse_image_name
 from swelab.images.pull import open_puller
-from swelab.images.registry import Registry
-from swelab.images.registry_http import Transport
-from tests.conftest import ROOT, run_python
+from swelab.images.registry import Registry, Transport
+from tests.conftest import ROOT, run_program, run_python
 from tests.contract import pool_servers
 from tests.contract.registry import files, has_registry, running_registry
 
@@ -27,11 +25,8 @@ def node(engine, tmp_path_factory):
 
 def host(folder, *words, engine=None):
     told = {"DOCKER_HOST": engine.address} if engine else {}
-    return subprocess.run(
-        [ROOT / "hosts/host.sh", *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SWELAB_SETTINGS": str(folder), **told},
+    return run_program(
+        [ROOT / "hosts/host.sh", *words], env={**os.environ, "SWELAB_SETTINGS": str(folder), **told}
     )
 
 

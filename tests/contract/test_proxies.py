@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
 from swelab.jobs import proxies
+from tests.conftest import run_program
 from tests.contract.hosted_service import PRICE, Service
 from tests.json_service import json_service
 
@@ -60,12 +60,8 @@ def test_every_client_of_ours_goes_around_a_dead_proxy(tmp_path, dead_port):
     with json_service(lambda path, headers, body: (200, b"OK")) as plain:
         arguments = [service.url, str(tmp_path), json.dumps(PRICE), plain.url]
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", ASK, *arguments],
-                env=environment(dead_port),
-                capture_output=True,
-                text=True,
-                timeout=600,
+            done = run_program(
+                [sys.executable, "-c", ASK, *arguments], env=environment(dead_port), timeout=600
             )
         finally:
             service.close()
@@ -97,7 +93,5 @@ def test_what_was_listed_stays(monkeypatch, before, after):
 def test_children_of_a_script_inherit_it(dead_port):
     child = "import os; print(os.environ['no_proxy'])"
     code = f"import subprocess, sys, swelab; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(dead_port, no_proxy="x"), capture_output=True, text=True
-    )
+    done = run_program([sys.executable, "-c", code], env=environment(dead_port, no_proxy="x"))
     assert done.stdout == "x,localhost,127.0.0.1,::1\n", done.stderr

@@ -1,7 +1,6 @@
 """Training with several processes on two nodes of a real SLURM gives the same loss as one process."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from swelab.configs.kinds.sft import Train
 from swelab.records import InputError, read_jsonl, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
 from swelab.sft.train.ranks import Ranks, share
+from tests.conftest import run_program
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import command_on_slurm, make_clone
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -57,9 +57,7 @@ def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
     targets = [f"results/sft/{name}/loss.jsonl" for name in JOBS]
     run = command_on_slurm("--retries=0", "--allowed-rules", "preflight", "train_sft", "--", *targets)
     with needed_cluster() as cluster:
-        done = subprocess.run(
-            run, cwd=clone, env={**os.environ, **cluster.env}, capture_output=True, text=True
-        )
+        done = run_program(run, cwd=clone, env={**os.environ, **cluster.env})
         nodes = cluster.ask("scontrol", "show", "job")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " NodeList=c[1-2]" in nodes and "NumNodes=2" in nodes, nodes

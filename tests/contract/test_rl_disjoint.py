@@ -1,13 +1,13 @@
 """Training on scored or validated tasks is refused first of all, by a check that reads only rows."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 import yaml
 
 from swelab.records import read_json
+from tests.conftest import run_program
 from tests.e2e.clone import copy_repository
 from tests.unit.tasks.test_criteria import patch
 from tests.unit.tasks.test_datasets_source import row
@@ -58,9 +58,7 @@ def write(clone, **subsets):
 
 def run(clone):
     words = ["--cores", "2", "--config", "experiment=learns", "--", "results/rl/learns/disjoint.json"]
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", *words], cwd=clone, capture_output=True, text=True
-    )
+    return run_program([sys.executable, "-m", "snakemake", *words], cwd=clone)
 
 
 SEPARATE = {"train": [task(1), task(2)], "held": [task(11)], "bench": [task(21)]}

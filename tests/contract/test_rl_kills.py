@@ -12,6 +12,7 @@ import time
 import pytest
 
 from swelab.records import read_jsonl
+from tests.conftest import run_program
 from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place, started
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
@@ -37,7 +38,7 @@ def test_killed_again_and_again_it_ends_well(place):
             os.killpg(run.pid, signal.SIGKILL)
         ends.append(run.wait())
     assert -signal.SIGKILL in ends, (place / "log").read_text()
-    done = subprocess.run(command(place), cwd=ROOT, capture_output=True, text=True)
+    done = run_program(command(place), cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [0, 1, 2, 3]
     said = (place / "log").read_text() + done.stderr  # a killed run may have finished the last step
@@ -51,7 +52,7 @@ def test_killed_again_and_again_it_ends_well(place):
 def test_more_steps_go_on_from_the_last(place):
     (place / "longer.yaml").write_text(RECIPE.replace("steps: 3", "steps: 4"))
     lines = started(place)
-    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
+    done = run_program(command(place, "longer.yaml"), cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [0, 1, 2, 3, 4]
     assert len(journals(place)) == 4 and started(place) > lines
@@ -65,7 +66,7 @@ def test_a_poisoned_rollout_stops_the_run_with_the_last_good_checkpoint_kept(pla
     poisoned = next(line for line in lines if "grade" in line)
     poisoned["turns"][0]["logprobs"][0] = float("nan")
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
+    done = run_program(command(place, "longer.yaml"), cwd=ROOT)
     told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert done.returncode == 2 and len(told) == 1 and "Traceback" not in done.stderr, done.stderr
     assert told[0].startswith(f"error: step 4: the loss of {poisoned['key']} is no number, in micro-batch ")

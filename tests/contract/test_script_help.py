@@ -1,13 +1,12 @@
 """Every shell script for users explains itself with --help, and does nothing else then."""
 
 import shutil
-import subprocess
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 
-LISTED = subprocess.run(["git", "ls-files", "-s", "*.sh"], cwd=ROOT, capture_output=True, text=True).stdout
+LISTED = run_program(["git", "ls-files", "-s", "*.sh"], cwd=ROOT).stdout
 SCRIPTS = [line.split("\t")[1] for line in LISTED.splitlines() if not line.startswith("100644")]
 FOR_ANOTHER = {"envs/site_python.sh"}
 """The help of this script is that of a Python program."""
@@ -25,7 +24,7 @@ def run(script, *words, home):
     for name in ("bash", "sh", "env", "sed", "dirname", "readlink", "basename", "cat", "grep"):
         (tools / name).symlink_to(shutil.which(name))
     variables = {"PATH": str(tools), "HOME": str(home)}
-    return subprocess.run([ROOT / script, *words], cwd=home, env=variables, capture_output=True, text=True)
+    return run_program([ROOT / script, *words], cwd=home, env=variables)
 
 
 def test_every_other_script_is_for_no_user():

@@ -29,6 +29,8 @@ from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, VOCAB, make_adapter, 
 # imported after our modules, which stop it from printing a greeting and from writing to the home folder
 from minisweagent.exceptions import FormatError
 
+from tests.conftest import run_program
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -255,12 +257,10 @@ def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folde
     endpoint = Endpoint(url, "hush-hush", "mine", alive=lambda: by_hand.poll() is None)
     assert ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
     assert not any("hush" in text for text in writers(log).values())
-    second = subprocess.run(
+    second = run_program(
         [sys.executable, "-m", "scripts.serve", "--weights", "toy", "--context-length", "512"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
     )
     assert second.returncode == 2 and second.stderr == (
         "error: server.token: a running server uses this file;"

@@ -10,6 +10,7 @@ import pytest
 from swelab.jobs.journal import Journal, lock
 from swelab.jobs.provenance import code_identity
 from swelab.records import InputError, read_json, share_with_group, write_json
+from tests.conftest import run_program
 
 pytestmark = [
     pytest.mark.real,
@@ -98,7 +99,7 @@ def shared_clone(tmp_path, monkeypatch):
     git = ["git", "-C", root, "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
         subprocess.run([*git, *words], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    head = run_program([*git, "rev-parse", "HEAD"]).stdout.strip()
     for path in (root, *root.rglob("*")):
         os.chown(path, ANNE, GROUP)
     return root, head
@@ -106,7 +107,7 @@ def shared_clone(tmp_path, monkeypatch):
 
 def test_a_clone_of_another_user_is_told_as_it_is(shared_clone):
     root, head = shared_clone
-    refused = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
+    refused = run_program(["git", "-C", root, "rev-parse", "HEAD"])
     assert "dubious ownership" in refused.stderr, "git does not refuse: the test shows nothing"
     assert code_identity(root) == {"commit": head, "dirty": False}
     (root / "a.txt").write_text("two\n")

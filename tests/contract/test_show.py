@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -14,7 +13,7 @@ from swelab.grading.kept_runs import PROGRAM
 from swelab.records import write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.tasks.checkout import RepoStore, gold_patch
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 
 pytestmark = pytest.mark.real
 WRONG = """--- a/calc/core.py
@@ -29,9 +28,7 @@ WRONG = """--- a/calc/core.py
 
 def show(*words):
     """Runs scripts.show. Returns exit code, standard output and standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.show", *map(str, words)], cwd=ROOT, capture_output=True, text=True
-    )
+    done = run_program([sys.executable, "-m", "scripts.show", *map(str, words)], cwd=ROOT)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
 

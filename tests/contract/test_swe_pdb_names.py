@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 
 import pyarrow
@@ -19,9 +17,9 @@ from swelab.evaluation.debug_gym_run import Force, run_configuration
 from swelab.records import InputError, read_json, read_jsonl
 from tests.conftest import ROOT
 from tests.contract.hosted_service import Service
+from tests.contract.slime_names import run_script
 
 pytestmark = pytest.mark.real
-HERE = ROOT / "swe-pdb"
 KEY = "sk-debug-71c0"
 CODE = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return {double}\n"
 TESTS = (
@@ -60,16 +58,8 @@ def vendor():
     service.close()
 
 
-def environment(**variables):
-    """The environment of the tests without variables that would change a script."""
-    told = {key: value for key, value in os.environ.items() if not key.startswith(("SWE", "HF_", "CUDA_"))}
-    told |= {"PYTHON_BIN": sys.executable, "ENV_SWE": "/dev/null"}
-    return told | {key: str(value) for key, value in variables.items()}
-
-
-def run(name, *arguments, cwd=None, **variables):
-    command = [HERE / name, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(**variables), capture_output=True, text=True)
+def run(name, *words, **given):
+    return run_script(f"swe-pdb/{name}", *words, **given)
 
 
 def test_rows_of_a_parquet_file_are_debugged_and_scored(vendor, tmp_path):

@@ -4,8 +4,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -14,22 +12,13 @@ from swelab.configs.kinds import POLICY, RL, SCAFFOLD, SUBSET
 from swelab.records import InputError, read_json, read_jsonl
 from tests.conftest import ROOT, make_repos, make_task
 from tests.contract import slime_names
-from tests.contract.slime_names import NONE, missing
+from tests.contract.slime_names import NONE, missing, run_script, train
 
 pytestmark = pytest.mark.real
-HERE = ROOT / "swe-rl"
 
 
-def run(name, *arguments, cwd=None, **variables):
-    told = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SWE_", "SWELAB_", "HF_CKPT"))
-    }
-    told |= {"PYTHON_BIN": sys.executable, "ENV_SWE": "/dev/null"}
-    told |= {key: str(value) for key, value in variables.items()}
-    command = [HERE / name, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=told, capture_output=True, text=True)
+def run(name, *words, **given):
+    return run_script(f"swe-rl/{name}", *words, **given)
 
 
 @pytest.fixture
@@ -199,14 +188,6 @@ def test_data_scripts_write_what_they_wrote(tmp_path):
     assert done.returncode == 0, done.stderr
     names = {"instance_ids.txt", "docker_images.txt", "verified_eval.jsonl"}
     assert {path.name for path in (tmp_path / "verified").iterdir()} == names
-
-
-def train(trainer, name, *options, **variables):
-    told = {key: value for key, value in os.environ.items() if not key.startswith(("SWE_", "SWELAB_", "HF_"))}
-    told |= {"PYTHON_BIN": str(trainer), "ENV_SWE": "/dev/null", "EXPORT_ROOT": str(trainer.parent / "out")}
-    told |= {key: str(value) for key, value in variables.items()}
-    command = [ROOT / name, "--configs", trainer.parent / "configs", *options]
-    return subprocess.run(command, env=told, capture_output=True, text=True)
 
 
 SCRIPTS = {

@@ -2,16 +2,15 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
+from tests.contract.slime_names import OURS, run_script
 
 pytestmark = pytest.mark.real
 HERE = ROOT / "swe-rl"
-OURS = ("SWE_", "SWELAB_", "HF_", "SBATCH_", "SLURM_")
 
 
 @pytest.fixture
@@ -27,15 +26,10 @@ def place(tmp_path):
     return tmp_path
 
 
-def run(place, name, *options, **variables):
-    told = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    told |= {"PATH": f"{place / 'bin'}:{told['PATH']}", "PYTHON_BIN": sys.executable, "EXPORT_ROOT": "out"}
-    told |= {"ENV_SWE": "/dev/null", "SWELAB_SETTINGS": str(place / "none")}
-    told |= {
-        "PYTHON": str(place / "bin/echo"),
-        "SSH": "false",
-    } | variables  # a script that goes on does no harm
-    return subprocess.run([HERE / name, *options], cwd=place, env=told, capture_output=True, text=True)
+def run(place, name, *words, **variables):
+    told = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "SWELAB_SETTINGS": place / "none"}
+    told |= {"EXPORT_ROOT": "out", "PYTHON": place / "bin/echo", "SSH": "false"}  # what goes on does no harm
+    return run_script(f"swe-rl/{name}", *words, cwd=place, **told | variables)
 
 
 LAUNCH, DEPLOY = "scripts/launch_sglang_cluster_4nodes.sh", "scripts/deploy_sglang_cluster_4nodes.sh"
@@ -95,7 +89,7 @@ def test_lines_of_the_settings_file_are_read_as_a_shell_reads_them(place):
     (place / "env").write_text(f"{text}PYTHON_BIN={place}/bin/echo\nSERVED_MODEL_NAME=~/name\nGPUS=0\n")
     told = {name: value for name, value in os.environ.items() if not name.startswith((*OURS, "PYTHON_BIN"))}
     told |= {"ENV_SWE": "env", "NODES": "1", "HOME": "/home/me"}
-    done = subprocess.run([HERE / LAUNCH], cwd=place, env=told, capture_output=True, text=True)
+    done = run_program([HERE / LAUNCH], cwd=place, env=told)
     assert done.returncode == 0, done.stderr
     assert "--weights weights --name /home/me/name" in done.stdout
     assert "--port 8000" in done.stdout and "--sglang-args --a # b" in done.stdout
@@ -110,13 +104,13 @@ def test_scripts_that_were_copied_to_a_host_by_themselves(place):
         "data/pull_swebench_verified_images.sh",
     ):
         shutil.copyfile(HERE / name, alone / name.partition("/")[2])  # without the mark of a program
-    done = subprocess.run([sys.executable, alone / "swe_exec_server.py"], capture_output=True, text=True)
+    done = run_program([sys.executable, alone / "swe_exec_server.py"])
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is alone; expected it in" in done.stderr
     (place / "list").write_text("a/b:1\n")
     told = os.environ | {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "IMAGE_LIST": str(place / "list")}
     told["SWELAB_SETTINGS"] = str(place / "none")
     command = ["bash", alone / "pull_swebench_verified_images.sh"]
-    done = subprocess.run(command, env=told, capture_output=True, text=True)
+    done = run_program(command, env=told)
     assert done.returncode == 0 and done.stdout.endswith("0 pulled, 1 were there, 0 could not be had\n")
 
 
@@ -127,11 +121,11 @@ def test_a_host_is_not_set_up_for_a_list_that_is_not_there(place):
     shutil.copy(place / "bin/echo", place / "clone/hosts/host.sh")
     command = place / "clone/swe-rl/server/setup_ecs_seed.sh"
     for name, list_of in (("TRAIN", "/no/rows"), ("IMAGE_LIST", "/no/names")):
-        done = subprocess.run([command], env=os.environ | {name: list_of}, capture_output=True, text=True)
+        done = run_program([command], env=os.environ | {name: list_of})
         assert done.returncode == 2 and done.stdout == ""
         assert f"error: {list_of}: no such file; expected TRAIN=<prompt rows>" in done.stderr
     told = os.environ | {"HOME": str(place), "TRAIN": "", "IMAGE_LIST": ""}
-    done = subprocess.run([command], env=told, capture_output=True, text=True)
+    done = run_program([command], env=told)
     assert done.returncode == 0 and [line.split()[0] for line in done.stdout.splitlines()] == [
         "setup",
         "verify",

@@ -11,6 +11,7 @@ import yaml
 
 from swelab.records import read_json, read_jsonl, write_json, write_jsonl
 from swelab.sft.train.step_states import last_step
+from tests.conftest import run_program
 from tests.contract.attacks import processes_with, until
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -25,7 +26,7 @@ def made(tmp_path_factory):
     (folder / "toy.json").write_text("{}")
     write_jsonl(folder / "data.jsonl", conversations(36))
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    done = subprocess.run(command(folder, "one"), capture_output=True, text=True, cwd=ROOT)
+    done = run_program(command(folder, "one"), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -69,7 +70,7 @@ def test_a_killed_run_leaves_no_process_and_ends_like_an_unbroken_one(made):
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     assert until(lambda: not processes_with(str(made / "progress")))
-    done = subprocess.run(command(made, "two"), capture_output=True, text=True, cwd=ROOT)
+    done = run_program(command(made, "two"), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert read_json(made / "two" / "checkpoint.json") == read_json(made / "one" / "checkpoint.json")
     assert len(list(read_jsonl(made / "two" / "loss.jsonl"))) == 12
@@ -80,7 +81,7 @@ def test_a_killed_run_leaves_no_process_and_ends_like_an_unbroken_one(made):
 def test_a_trainer_that_fails_is_one_line(made):
     broken = yaml.safe_dump({**RECIPE, "train": {**RECIPE["train"], "device": "cuda"}})
     (made / "recipe.yaml").write_text(broken)
-    done = subprocess.run(command(made, "three"), capture_output=True, text=True, cwd=ROOT)
+    done = run_program(command(made, "three"), cwd=ROOT)
     (made / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: the trainer ended with")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -16,6 +15,7 @@ from swelab.sft.train.ranks import ranks_of, recipe_of
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import configuration, write_config
 from swelab.sft.train.training import check_inputs, plan_run, stage
+from tests.conftest import run_program
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 pytestmark = pytest.mark.full
@@ -86,11 +86,9 @@ def trained(tmp_path_factory):
         recipe = recipes.complete(SFT, {"base": "toy", **settings}, name)
         plans.append(plan(base, folder / f"{name} whole", recipe, []))
         plans.append(plan(base, folder / f"{name} broken", recipe, KILLS if name == "full" else KILLS[1:3]))
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "tests.contract.broken_training"],
         input="\n".join(map(json.dumps, plans)),
-        capture_output=True,
-        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,7 +1,6 @@
 """The recipes of SWE-RL, Miles and SWE-PDB, composed and checked by verl itself."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -9,14 +8,14 @@ import pytest
 from scripts.compose_recipes import settings
 from swelab.rl.engines.published_values import PUBLISHED
 from tests.at_hand import VERL, needs_verl
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 
 pytestmark = [pytest.mark.real, pytest.mark.full, needs_verl]
 
 
 def test_verl_takes_all_ten_and_each_difference_has_a_reason():
     command = [sys.executable, "-m", "scripts.compose_recipes", "--python", VERL]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    done = run_program(command, cwd=ROOT, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     lines = done.stdout.splitlines()
     assert lines[-1] == "recipes_composed=10 of 10"
@@ -34,7 +33,7 @@ def test_what_verl_refuses_is_told():
     }
     asked = json.dumps({line: [*settings("swerl-8b-2nodes"), line] for line in wrong})
     command = [VERL, "-m", "swelab.rl.engines.verl_compose"]
-    done = subprocess.run(command, input=asked, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    done = run_program(command, input=asked, cwd=ROOT, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert not {line: found[line] for line, said in wrong.items() if said not in found[line]}

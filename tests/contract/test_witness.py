@@ -1,8 +1,5 @@
 """Values of a patch compared with those of the gold patch: recorded, asked at grading, judged on the host."""
 
-import io
-import tarfile
-
 import pytest
 
 from swelab.configs.kinds.subset import Validation
@@ -22,6 +19,7 @@ from swelab.records.patch_reader import read_patch
 from swelab.records.task_records import Lock
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
+from tests.conftest import make_repos
 
 pytestmark = pytest.mark.real
 BACKENDS = ("bubblewrap", "docker")
@@ -93,14 +91,8 @@ class Broken:
 
 @pytest.fixture
 def bench(place, kind, tmp_path):
-    (tmp_path / "tars").mkdir()
-    with tarfile.open(tmp_path / "tars" / "calc.tar", "w") as tar:
-        for name, text in FILES.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
     place.name = kind
-    store = RepoStore(tmp_path / "tars", tmp_path / "trees")
+    store = RepoStore(make_repos(tmp_path, FILES), tmp_path / "trees")
     return Bench(store, place, archive=Archive(tmp_path / "runs"))
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import run_program
 from tests.e2e.dry_runs import rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,8 +17,8 @@ TARGETS = ["results/verified_score.json", "results/report.html"]
 
 def copy_repository(folder: Path) -> None:
     """Copies the files that git would commit."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    listed = run_program(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True
     ).stdout.splitlines()
     for name in listed:
         if (ROOT / name).is_file():
@@ -56,12 +57,8 @@ def command_on_slurm(*arguments: str, config=(), program="tests.e2e.impatient") 
 
 def snakemake(clone: Path, *arguments: str, config=(), targets=TARGETS) -> tuple[int, str]:
     """Returns exit code and output of a run in the clone."""
-    done = subprocess.run(
-        command(*arguments, config=config, targets=targets),
-        cwd=clone,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
+    done = run_program(
+        command(*arguments, config=config, targets=targets), cwd=clone, stdin=subprocess.DEVNULL
     )
     return done.returncode, done.stdout + done.stderr
 

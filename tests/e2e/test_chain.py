@@ -2,11 +2,11 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import pytest
 
+from tests.conftest import run_program
 from tests.e2e.clone import journal, planned, snakemake
 
 pytestmark = pytest.mark.real
@@ -30,7 +30,7 @@ def test_the_chain_reaches_a_score(chain):
 
 def test_the_score_is_followed_to_the_weights_that_it_is_of(chain):
     command = [sys.executable, "-m", "scripts.verify", "results/verified_score.json"]
-    done = subprocess.run(command, cwd=chain, capture_output=True, text=True)
+    done = run_program(command, cwd=chain)
     assert done.returncode == 0, done.stdout + done.stderr
     manifest = json.loads((chain / "results/verified_score.json").read_text())["manifest"]
     hashed = {file["path"] for file in manifest["files"]}
@@ -39,7 +39,7 @@ def test_the_score_is_followed_to_the_weights_that_it_is_of(chain):
     path = chain / weights
     kept = path.read_bytes()
     path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-    done = subprocess.run(command, cwd=chain, capture_output=True, text=True)
+    done = run_program(command, cwd=chain)
     path.write_bytes(kept)
     assert done.returncode == 1 and f"edited   {weights}: not what train_sft wrote" in done.stdout
 
@@ -53,7 +53,7 @@ def test_nothing_is_left_to_do(chain):
 def test_what_is_handed_on_is_whole_and_verified_in_another_clone(chain, tmp_path):
     score = "results/verified_score.json"
     command = [sys.executable, "-m", "scripts.publish", score, "--to", str(tmp_path / "shared")]
-    done = subprocess.run(command, cwd=chain, capture_output=True, text=True)
+    done = run_program(command, cwd=chain)
     assert done.returncode == 0, done.stderr
     shutil.unpack_archive(tmp_path / "shared/swelab-small.tar.gz", tmp_path)
     there = tmp_path / "swelab-small"
@@ -61,7 +61,7 @@ def test_what_is_handed_on_is_whole_and_verified_in_another_clone(chain, tmp_pat
     assert code == 0 and "Nothing to be done" in text, text
     assert "missing provenance" not in text and "Migrating" not in text
     command = [sys.executable, "-m", "scripts.verify", score]
-    done = subprocess.run(command, cwd=there, capture_output=True, text=True)
+    done = run_program(command, cwd=there)
     assert done.returncode == 0 and "all hold" in done.stdout, done.stdout + done.stderr
     for path in there.rglob("*.json*"):
         assert str(chain) not in path.read_text(), path

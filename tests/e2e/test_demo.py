@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+from tests.conftest import run_program
 from tests.contract.slurm import NoCluster, running_cluster
 from tests.e2e.clone import TARGETS, command, command_on_slurm, make_clone
 
@@ -27,10 +28,7 @@ def clone(tmp_path_factory):
         except NoCluster as reason:
             warnings.warn(f"THE DEMO RUNS WITHOUT SLURM: {reason}", stacklevel=1)
             run, surroundings = command(config=["experiment=demo"]), {}
-        done = subprocess.run(
-            run, cwd=clone, env={**os.environ, **surroundings}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = run_program(run, cwd=clone, env={**os.environ, **surroundings}, stdin=subprocess.DEVNULL)
         (clone / "log").write_text(done.stdout + done.stderr)
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
         if surroundings:

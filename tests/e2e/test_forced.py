@@ -1,13 +1,13 @@
 """Stages named on the command line, and missing API keys: dry runs of Snakemake on a clone."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import run_program
 from tests.e2e.clone import make_clone
 
 pytestmark = pytest.mark.full
@@ -39,9 +39,7 @@ def clone(tmp_path):
 
 def snakemake(clone, *arguments, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOY_")}
-    done = subprocess.run(
-        [SNAKEMAKE, *arguments], cwd=clone, capture_output=True, text=True, env=environment | variables
-    )
+    done = run_program([SNAKEMAKE, *arguments], cwd=clone, env=environment | variables)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_program
 from tests.e2e.clone import command_on_slurm, make_clone
 from tests.toy_checkpoint import make_checkpoint
 
@@ -59,7 +58,7 @@ def jobs(clone, **site):
     settings["site"] |= {"partitions": {"cpu": "short", "gpu": "a100"}, "gpu_type": "h100", **site}
     (clone / "configs/site.yaml").write_text(yaml.safe_dump(settings))
     run = command_on_slurm("-n", "--", *TARGETS, config=["experiment=small"], program="tests.e2e.plan")
-    done = subprocess.run(run, cwd=clone, capture_output=True, text=True)
+    done = run_program(run, cwd=clone)
     assert done.returncode == 0, done.stderr
     return [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("job [")]
 
@@ -105,6 +104,6 @@ def test_gpus_that_the_site_has_not_are_a_line_not_a_job(clone):
     settings["site"]["partitions"]["gpu"] = ""
     (clone / "configs/site.yaml").write_text(yaml.safe_dump(settings))
     run = command_on_slurm("-n", config=["experiment=wide"])
-    done = subprocess.run(run, cwd=clone, capture_output=True, text=True)
+    done = run_program(run, cwd=clone)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "error: configs/site.yaml: site.partitions.gpu is empty" in done.stdout + done.stderr

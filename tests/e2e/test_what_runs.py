@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import training_slice
 from swelab.configs.kinds import SFT
 from swelab.jobs.provenance import Stage
+from tests.conftest import run_program
 from tests.e2e.clone import ROOT, command, make_clone, toolbox
 from tests.e2e.dry_runs import DryRuns, rules_of
 
@@ -79,7 +79,7 @@ def clone(tmp_path_factory):
 def finish(clone: Path, experiment: str) -> None:
     def run(*arguments: str) -> str:
         line = command(*arguments, config=[f"experiment={experiment}"])
-        done = subprocess.run(line, cwd=clone, capture_output=True, text=True)
+        done = run_program(line, cwd=clone)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -326,7 +326,7 @@ def test_a_paid_output_stays_until_its_next_version_is_whole(clone, plan):
                 "--cores", "1", "--allowed-rules", "train_sft", "rollout", config=["experiment=one"]
             )
             line = [target if each == TARGETS[0] else each for each in line if each != TARGETS[1]]
-            done = subprocess.run(line, cwd=clone, capture_output=True, text=True)
+            done = run_program(line, cwd=clone)
             assert done.returncode and "FAILED" in done.stderr, done.stdout + done.stderr
             assert (clone / name).exists() and (clone / target).exists()
             assert {"rollout", "train_sft"} & plan(targets=[target]).keys()

@@ -1,7 +1,5 @@
 """The site file's effect on jobs: partitions by role, growth by attempt, options, set-up on nodes."""
 
-import subprocess
-
 import pytest
 
 from swelab.cluster.doctor import needs
@@ -21,6 +19,7 @@ from swelab.configs.kinds import CONFIG, SFT
 from swelab.configs.kinds.policy import Job, ScriptedPolicy
 from swelab.configs.kinds.sft import Sft
 from swelab.records import InputError
+from tests.conftest import run_program
 
 SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x")
 GPU_JOB = Job(cpus=8, gpus=4, mem_mb=1000, minutes=100)
@@ -89,9 +88,7 @@ def test_set_up_happens_on_nodes_only():
     line = on_nodes(site(modules=["cuda/13.0"], scratch="/fast disk/x"))
     script = f'module() {{ echo "$@"; }}; {line}echo "scratch=${{SWELAB_SCRATCH:-}}"'
     for job, expected in (("1", "load cuda/13.0\nscratch=/fast disk/x\n"), ("", "scratch=\n")):
-        done = subprocess.run(
-            ["bash", "-uc", script], env={"SLURM_JOB_ID": job}, capture_output=True, text=True, check=True
-        )
+        done = run_program(["bash", "-uc", script], env={"SLURM_JOB_ID": job}, check=True)
         assert done.stdout == expected
 
 
@@ -124,13 +121,11 @@ def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
     env = {"SLURM_JOB_ID": "1", "FAKE": str(tmp_path), "PATH": f"{tmp_path}/plain:/usr/bin:/bin"}
     enter = "in_training" if name == "train" else "with_servers"
     script = f"set -eu; {MODULE}{line}{enter}; X=1 {command} -m x 'a b'"
-    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True)
+    done = run_program(["bash", "-c", script], env=env)
     where = {"": "plain", "/folder": "folder/bin", "/images/gpu.sif": "in"}.get(str(chosen), "sglang/1")
     assert done.stdout == f"{where} -m x a b\n", done.stderr
     assert environment(site(environments={name: folder}), "none") == ""
-    here = subprocess.run(
-        ["bash", "-c", script], env={**env, "SLURM_JOB_ID": ""}, capture_output=True, text=True
-    )
+    here = run_program(["bash", "-c", script], env={**env, "SLURM_JOB_ID": ""})
     assert here.stdout == "plain -m x a b\n", "off the nodes nothing changes"
 
 

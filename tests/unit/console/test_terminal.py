@@ -15,6 +15,7 @@ from swelab.console.job_runs import machine_record, read_runs
 from swelab.console.terminal import Progress, clock, run_script
 from swelab.machine import this_machine
 from swelab.records import InputError
+from tests.conftest import run_program
 
 
 class Terminal(io.StringIO):
@@ -78,9 +79,7 @@ def test_faults_are_one_line(error, text, capsys):
 def test_the_log_repeats_standard_error(tmp_path):
     log = tmp_path / "log"
     code = "from swelab.console.terminal import run_script, fail; run_script(lambda: fail('no'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True
-    )
+    done = run_program([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)})
     assert done.returncode == 2 and done.stderr == log.read_text() == "error: no\n"
 
 

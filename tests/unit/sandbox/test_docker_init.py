@@ -1,10 +1,10 @@
 """The first process of a docker sandbox reads whole lines, even if they arrive in pieces."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import swelab.sandbox
+from tests.conftest import run_program
 
 _LINES = 20_000
 # A pause so short that many end within a line or just after one; the lines carry their numbers as exit codes.
@@ -30,8 +30,5 @@ def test_no_line_is_merged_with_the_next_one():
     script = Path(swelab.sandbox.__file__).with_name("docker_init.sh").read_text()
     follow = re.search(r"^follow\(\) \{.*?^\}$", script, re.M | re.S)
     assert follow
-    done = subprocess.run(
-        ["bash", "-c", _AROUND % {"follow": follow[0], "lines": _LINES}],
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    done = run_program(["bash", "-c", _AROUND % {"follow": follow[0], "lines": _LINES}], timeout=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

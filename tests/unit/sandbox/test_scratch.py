@@ -18,6 +18,7 @@ from swelab.sandbox.resource_limits import DiskMeter, disk_bytes, process_tree, 
 from swelab.sandbox.rootfs import read_toolbox
 from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree, runnable_base
 from swelab.tasks.checkout import RepoStore
+from tests.conftest import run_program
 from tests.contract.attacks import PATIENCE, until
 
 
@@ -283,9 +284,7 @@ Left()
 
 
 def test_a_process_that_did_not_remove_its_private_files_ends(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LEFT, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run_program([sys.executable, "-c", LEFT, str(tmp_path)], timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     prune(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 
@@ -12,7 +11,7 @@ import pytest
 from swelab.jobs.provenance import Stage, manifest_path
 from swelab.records import InputError, read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from swelab.scores.recompute import verify
-from tests.conftest import ROOT, run_python
+from tests.conftest import ROOT, run_program, run_python
 from tests.unit.finished_experiment import build
 
 GRADES = "results/grades/sft/drill-heldout/000of002.jsonl"
@@ -119,9 +118,7 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
 
 def again(root, script, *words):
     command = [sys.executable, "-m", f"scripts.{script}", *map(str, words)]
-    done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    done = run_program(command, cwd=root, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
 
 

@@ -19,6 +19,7 @@ from swelab.scores.report.text_summary import trust
 from swelab.scores.report.validation import sentence
 from swelab.scores.score import score
 from swelab.scores.verified_score import compare, load_score, score_experiment
+from tests.conftest import run_program
 from tests.unit.finished_experiment import make_lock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -194,9 +195,7 @@ def workplace(tmp_path: Path) -> Path:
 
 def run(workplace: Path, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(
-        command, cwd=workplace, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
+    return run_program(command, cwd=workplace, env={"PYTHONPATH": str(ROOT)})
 
 
 def write_scores(workplace: Path) -> list[str]:

@@ -13,6 +13,7 @@ from swelab.records.task_records import Task
 from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.identity import change
 from swelab.tasks.split import bug_hash, side_of
+from tests.conftest import run_program
 
 HEADER = "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n"
 PATCH = HEADER + "@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2\n"
@@ -141,11 +142,9 @@ def test_the_script_writes_a_verdict_or_one_line(tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(rows))
 
     def run(heldout: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
+        return run_program(
             [sys.executable, "-m", "scripts.check_disjoint", "--train", tmp_path / "train.json"]
-            + ["--heldout", tmp_path / f"{heldout}.json", "--output", tmp_path / "verdict.json"],
-            capture_output=True,
-            text=True,
+            + ["--heldout", tmp_path / f"{heldout}.json", "--output", tmp_path / "verdict.json"]
         )
 
     assert run("held").returncode == 0

@@ -6,12 +6,13 @@ import pytest
 
 from swelab.grading.harness.empty_history import history_files, history_line
 from tests.at_hand import DATA, needs_rows
+from tests.conftest import run_program
 from tests.unit.grading.harness.test_spec import rows
 
 
 def run(tree, *words):
     git = ("git", "-c", "user.name=x", "-c", "user.email=x@x")
-    return subprocess.run([*git, *words], cwd=tree, capture_output=True, text=True, check=True).stdout
+    return run_program([*git, *words], cwd=tree, check=True).stdout
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def swap(scripts, tree):
         (scripts / name).parent.mkdir(parents=True, exist_ok=True)
         (scripts / name).write_bytes(data)
     command = f"set -euo pipefail\n{history_line(str(scripts))}\necho done"
-    done = subprocess.run(["bash", "-c", command], cwd=tree, capture_output=True, text=True)
+    done = run_program(["bash", "-c", command], cwd=tree)
     assert (done.stdout, done.stderr, [*scripts.iterdir()]) == ("done\n", "", [])
 
 

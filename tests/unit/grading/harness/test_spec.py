@@ -16,6 +16,7 @@ from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
+from tests.conftest import run_program
 
 TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
 FIX = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
@@ -150,10 +151,7 @@ def test_what_comes_after_pytest_does_not_change_the_exit_code(tmp_path, flags, 
     (tmp_path / "pytest").chmod(0o755)
     text = f"{flags}\ncat <<'EOF'\npytest in a patch\nEOF\npytest -k 'a or b; c'\n{after}\n"
     script = with_test_status(text)
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-    )  # fmt: skip
+    done = run_program(["bash", "-c", script], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert done.returncode == code and done.stdout.count("ran -k a or b; c") == 1
     assert KEEPS_CODE in script
     assert with_test_status(script) == script, "a script that was exported is graded as it is"

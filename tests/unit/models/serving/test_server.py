@@ -3,7 +3,6 @@
 import itertools
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from swelab.models.serving import server
 from swelab.models.serving.server import Endpoint, serve
 from swelab.models.serving.sglang_engine import SHIMS, environment, other_architectures
 from swelab.records import InputError
+from tests.conftest import run_program
 from tests.contract.attacks import PATIENCE, processes_with, until
 from tests.toy_checkpoint import make_checkpoint
 
@@ -137,9 +137,7 @@ def test_the_token_is_not_shown():
 
 def in_shims(code, *words):
     environment = {**os.environ, "PYTHONPATH": str(SHIMS)}
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=True
-    )
+    return run_program([sys.executable, "-c", code, *words], env=environment, check=True)
 
 
 def test_children_are_forked_only_while_there_is_one_thread():

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from swelab.records import InputError, read_json, read_jsonl, sha256_file, write
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.sft.rows.dataset import build_dataset, grade_facts, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution
+from tests.conftest import run_program
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 SELECTION = {"max_tokens": 1000, "per_instance": 1, "malformed_turns": "drop"}
@@ -201,7 +201,7 @@ def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):
 
     def run(name, *shards):
         out = tmp_path / name
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-m", "scripts.build_sft_dataset", "--trajectories", *shards]
             + [
                 "--grades",
@@ -211,9 +211,7 @@ def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):
                 "--recipe",
                 tmp_path / "r.yaml",
             ]
-            + ["--dataset", out / "d.jsonl", "--manifest", out / "m.json", "--lengths", out / "l.tsv"],
-            capture_output=True,
-            text=True,
+            + ["--dataset", out / "d.jsonl", "--manifest", out / "m.json", "--lengths", out / "l.tsv"]
         )
         assert done.returncode == 0, done.stderr
         return out

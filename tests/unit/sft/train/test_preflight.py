@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -28,6 +27,7 @@ from swelab.sft.train.preflight import (
     rank_memory,
 )
 from swelab.sft.train.ranks import Ranks, recipe_of, share
+from tests.conftest import run_program
 from tests.e2e.test_full_size import QWEN_7B
 from tests.toy_checkpoint import TEMPLATE, conversations, make_checkpoint
 
@@ -256,11 +256,7 @@ def test_the_script_tells_all_faults_at_once(folder):
     (folder / "r.yaml").write_text(yaml.safe_dump(recipe))
     command = [sys.executable, "-m", "scripts.preflight", "--recipe", folder / "r.yaml"]
     command += ["--base", folder / "toy.json", "--dataset", folder / "d.jsonl", "--stats", folder / "s.json"]
-    done = subprocess.run(
-        [*command, "--progress", folder / "work", "--report", folder / "report.json"],
-        capture_output=True,
-        text=True,
-    )
+    done = run_program([*command, "--progress", folder / "work", "--report", folder / "report.json"])
     assert done.returncode == 2 and not (folder / "report.json").exists(), done
     *lines, last = done.stderr.splitlines()
     assert [line[:5] for line in lines] == ["FIX  "] * 4
