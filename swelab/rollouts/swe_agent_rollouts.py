@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from swelab.agents import swe_agent
-from swelab.agents.swe_agent_program import AgentFailed, abort_reason, find_program, hopeless, run_batch
+from swelab.agents.swe_agent import AgentFailed, abort_reason, find_program, hopeless, run_batch
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
 from swelab.configs.kinds.scaffold import SweAgentScaffold

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.agents.swe_agent_program import AgentFailed
+from swelab.agents.swe_agent import AgentFailed
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.jobs.lost_instances import ShardLost

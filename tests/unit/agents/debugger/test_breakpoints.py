@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.agents.debugger.breakpoints import MOST, Breakpoint, better_line, move, read_breakpoints
+from swelab.agents.debugger.pdb_session import MOST, Breakpoint, better_line, move, read_breakpoints
 
 BEFORE = ["a", "b", "c", "d"]
 

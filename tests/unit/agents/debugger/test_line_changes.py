@@ -1,4 +1,4 @@
-"""Differences of two versions of a file: as difflib tells them, and in linear time."""
+"""Differences of two versions of a file, as difflib tells them, in linear time; lines of file tools."""
 
 import difflib
 import random
@@ -6,7 +6,9 @@ import random
 import pytest
 
 from swelab.agents.debugger import line_changes
+from swelab.agents.debugger.debugger import rewrite, view
 from swelab.agents.debugger.line_changes import changes, diff_lines
+from swelab.agents.debugger.task_files import TaskFiles
 
 
 def rebuilt(before, after):
@@ -93,3 +95,41 @@ def test_the_work_grows_with_the_lines(kind):
         assert rebuilt(before, after) == after
         work.append(Line.count)
     assert work[1] < 3 * work[0] and work[1] < 40 * 4000
+
+
+class Folder:
+    """The files of a sandbox."""
+
+    def __init__(self, **files):
+        self.files = files
+
+    def get(self, path, most):
+        return self.files[path]
+
+    def put(self, path, content):
+        self.files[path] = content
+
+
+class Pdb:
+    """A debugger without a session, and without breakpoints."""
+
+    breakpoints = ()
+
+    def move_breakpoints(self, path, before, after):
+        return ""
+
+
+def test_a_lone_cr_ends_a_line_for_view_and_for_rewrite():
+    folder = Folder(**{"m.py": b"a = 'x\ry'\nb = 2\nc = 3\r\nd = 4"})
+    files = TaskFiles(folder)
+    shown = view(files, Pdb(), 50, "m.py", 0, 0, True).split("\n")
+    assert shown == ["m.py, lines 1 to 5 of 5:", "a = 'x", "y'", "b = 2", "c = 3\r", "d = 4"]
+    told, changed = rewrite(files, Pdb(), "m.py", 3, 3, "b = 22")
+    assert changed and folder.files["m.py"] == b"a = 'x\ry'\nb = 22\nc = 3\r\nd = 4"
+    assert "-b = 2\n+b = 22" in told and "@@ -1,5 +1,5 @@" in told
+
+
+def test_an_empty_file_and_a_last_line_without_an_end():
+    files = TaskFiles(Folder(empty=b"", one=b"x"))
+    assert view(files, Pdb(), 9, "empty", 0, 0, True) == "empty is empty."
+    assert view(files, Pdb(), 9, "one", 0, 0, True) == "one, lines 1 to 1 of 1:\nx"
