@@ -17,8 +17,7 @@ from swelab.records import SHIPPED_CONFIGS, read_text, write_bytes
 from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
 from swelab.records.image_records import Images
 from swelab.records.report_records import Report
-from swelab.records.score_records import Score, VerifiedScore
-from swelab.records.stage_records import Manifest
+from swelab.records.score_records import Manifest, Score, VerifiedScore
 from swelab.records.task_records import Difficulty, Lock, Task
 from swelab.records.training_records import SftPair, SftRow
 from swelab.records.typed import schema

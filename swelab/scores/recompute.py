@@ -28,8 +28,7 @@ from swelab.records import (
 )
 from swelab.records.attempt_records import Grade, Trajectory, Usage
 from swelab.records.report_records import Report
-from swelab.records.score_records import VerifiedScore
-from swelab.records.stage_records import Manifest
+from swelab.records.score_records import Manifest, VerifiedScore
 from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, read_predictions, shard_predictions
 from swelab.rollouts.token_usage import collect_usage

@@ -10,7 +10,7 @@ from pathlib import Path
 from swelab.jobs.provenance import Stage, manifest_path, path_here, sha256_of
 from swelab.lineage import KINDS, find
 from swelab.records import InputError, Record, read_record
-from swelab.records.stage_records import Manifest
+from swelab.records.score_records import Manifest
 
 
 @dataclass

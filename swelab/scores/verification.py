@@ -16,7 +16,7 @@ from swelab.configs.kinds import RL, SCAFFOLD
 from swelab.jobs.provenance import sha256_of
 from swelab.lineage import find
 from swelab.records import InputError, Record, read_json, shorten
-from swelab.records.stage_records import Manifest
+from swelab.records.score_records import Manifest
 from swelab.scores.trail import Trail, manifest_of, read_manifest
 
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from swelab.console import run_jobs
-from swelab.console.run_jobs import Forecast, Job, last_words
+from swelab.console import run_display
+from swelab.console.run_display import Forecast, Job, last_words
 
 
 def job(tmp_path, rule="grade", number=1):
@@ -29,7 +29,7 @@ def job(tmp_path, rule="grade", number=1):
 def clock(monkeypatch):
     """The clock of jobs, which starts at 0."""
     made = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(run_jobs, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(run_display, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 

@@ -8,8 +8,7 @@ from swelab.files.json_streams import list_items, object_items, write_object
 from swelab.records import as_record, read_json, read_records, write_json, write_jsonl
 from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
 from swelab.records.report_records import Report
-from swelab.records.score_records import Score, VerifiedScore
-from swelab.records.stage_records import Manifest
+from swelab.records.score_records import Manifest, Score, VerifiedScore
 from swelab.records.task_records import Lock, Task
 from tests.unit.finished_experiment import build
 
