@@ -12,7 +12,7 @@ from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, with_sample
 from swelab.records import read_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions, shard_predictions
-from swelab.service.verdicts import ServiceRun, service_grades
+from swelab.service.submission import ServiceRun, service_grades
 from swelab.tasks.task_rows import read_tasks
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
-from swelab.evaluation.debug_gym_config import RunRequest
-from swelab.evaluation.debug_gym_run import Force, list_problems, run_configuration
+from swelab.evaluation.debug_gym_run import Force, RunRequest, list_problems, run_configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 

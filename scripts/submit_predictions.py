@@ -12,8 +12,7 @@ from swelab.jobs.journal import lock
 from swelab.jobs.provenance import Stage
 from swelab.records import Record, write_json
 from swelab.rollouts.predictions import load_predictions
-from swelab.service.sb_cli import SbCli
-from swelab.service.submission import Waiting, benchmark_of, judge_by_service, sendable
+from swelab.service.submission import SbCli, Waiting, benchmark_of, judge_by_service, sendable
 from swelab.tasks.task_rows import read_tasks
 
 

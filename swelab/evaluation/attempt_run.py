@@ -3,10 +3,12 @@
 A rollout is written to a journal before it is graded. So a killed run never pays for a finished rollout
 twice.
 
-Lists the attempts of an evaluation, and computes their keys. A key depends on everything that affects the
-attempt.
+Also lists the attempts of an evaluation, and computes their keys. A key depends on everything that affects
+the attempt.
 """
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +22,10 @@ from swelab.agents.agent import loop_of
 from swelab.configs.experiment import scaffold_slice
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
 from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
+from swelab.console.terminal import clock
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.evaluation_plan import Plan
-from swelab.evaluation.running_table import Running, draw_table
 from swelab.grading.grading_stage import Bench, grade_prediction, lost_grade
 from swelab.grading.run_cache import Archive
 from swelab.grading.witness_store import Witnesses
@@ -39,7 +41,7 @@ from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
 from swelab.models.policy_models import of_sample, open_endpoint, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS
-from swelab.records import Fault, InputError, Record, digest
+from swelab.records import Fault, InputError, Record, digest, shorten
 from swelab.records.attempt_records import Grade, Prediction, Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.own_eval import own_eval
@@ -48,6 +50,119 @@ from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.sandbox import Backend, Image, open_backend
 from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
+
+SHOWN_COMMAND = 100
+
+
+@dataclass
+class Attempt:
+    """A running attempt. began: start time, measured with time.monotonic()."""
+
+    began: float
+    state: str = "sandbox"
+    step: int = 0
+    cost: float = 0.0
+    command: str = ""
+
+
+class Running:
+    """The running attempts, and the numbers of finished attempts by status. Thread-safe."""
+
+    def __init__(self, total: int):
+        self.total = total
+        self.ends: dict[str, int] = {}
+        self._now: dict[str, Attempt] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, name: str) -> None:
+        """Called when an attempt begins."""
+        with self._lock:
+            self._now[name] = Attempt(time.monotonic())
+
+    def turn(self, name: str, step: int, cost: float, command: str) -> None:
+        """See `attempt_run.Watcher`."""
+        with self._lock:
+            if found := self._now.get(name):
+                found.state, found.step, found.cost = "acting", step, cost
+                found.command = command or found.command
+
+    def grading(self, name: str) -> None:
+        """Called when the grading of the attempt's patch begins."""
+        with self._lock:
+            if found := self._now.get(name):
+                found.state = "grading"
+
+    def end(self, name: str, status: str) -> None:
+        """Called when an attempt has ended."""
+        with self._lock:
+            self._now.pop(name, None)
+            self.ends[status] = self.ends.get(status, 0) + 1
+
+    def rows(self) -> list[tuple[str, str, int, str, str, str]]:
+        """Returns (attempt, state, step, dollars, time, last command) of each running attempt, the oldest
+        first."""
+        with self._lock:
+            attempts = sorted(self._now.items(), key=lambda pair: pair[1].began)
+        now = time.monotonic()
+        return [
+            (
+                name,
+                each.state,
+                each.step,
+                f"{each.cost:.2f}" if each.cost else "",
+                clock(now - each.began),
+                shorten(each.command, SHOWN_COMMAND),
+            )
+            for name, each in attempts
+        ]
+
+    def words(self) -> str:
+        """Returns the number of finished attempts, in total and by status."""
+        with self._lock:
+            ends = dict(self.ends)
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
+        return f"{sum(ends.values())} of {self.total}" + (f": {counts}" if counts else "")
+
+
+@contextmanager
+def draw_table(running: Running) -> Iterator[None]:
+    """Draws the table during the block if stderr is a terminal. Otherwise does nothing."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown"):
+        yield
+        return
+    try:
+        from rich.console import Console
+        from rich.live import Live
+    except ImportError:
+        yield
+        return
+    console = Console(file=sys.stderr)
+    table = lambda: _table(running, console.height)  # noqa: E731
+    with Live(get_renderable=table, console=console, refresh_per_second=2, transient=True):
+        yield
+
+
+def _table(running: Running, height: int) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = running.rows()
+    room = max(1, height - 5)
+    table = Table(box=None, pad_edge=False, expand=True)
+    for title, options in (
+        ("attempt", {"ratio": 3}),
+        ("doing", {}),
+        ("step", {"justify": "right"}),
+        ("$", {"justify": "right"}),
+        ("time", {"justify": "right"}),
+        ("last command", {"ratio": 5}),
+    ):
+        table.add_column(title, no_wrap=True, overflow="ellipsis", **options)  # type: ignore[arg-type]
+    for row in rows[:room]:
+        table.add_row(*(Text(str(each)) for each in row))
+    more = f", {len(rows) - room} more running" if len(rows) > room else ""
+    return Group(table, Text(running.words() + more, no_wrap=True, overflow="ellipsis"))
 
 
 @dataclass(frozen=True)

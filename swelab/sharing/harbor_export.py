@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from swelab.evaluation.eval_scripts import with_script
 from swelab.grading.harness.logs import DEFAULT_PARSER
@@ -23,17 +24,106 @@ from swelab.records import InputError, Record, write_bytes
 from swelab.records.image_records import Images
 from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
-from swelab.sharing import harbor_judge, harbor_texts
+from swelab.sharing import harbor_judge
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.exports import docker_image
 from swelab.tasks.forge.archive import write_tar
-from swelab.tasks.forge.own_repository import Files
+from swelab.tasks.forge.own_repository import SITE_FILE, Files
 from swelab.tasks.harbor.harbor_dockerfile import START
-from swelab.tasks.harbor.harbor_folder import CHECKOUT, DOCKERFILE, INSTRUCTION, RESTORED, ROW, SETTINGS
+from swelab.tasks.harbor.harbor_folder import (
+    CHECKOUT,
+    DOCKERFILE,
+    INSTRUCTION,
+    PREAMBLE,
+    RESTORED,
+    ROW,
+    SETTINGS,
+)
 from swelab.tasks.image_history import HistoryRefused, start_command, start_files
 from swelab.tasks.install_steps import preparation
 from swelab.tasks.patch_application import encode_patch
 from swelab.tasks.published_rows import is_private
+
+VERSION = "1.4"
+"""Version of Harbor's schema for task.toml."""
+AGENT_SECONDS = 3600
+BUILD_SECONDS = 1800
+TESTBED = "/testbed"
+SANDBOX_PINS = Path(__file__).resolve().parents[2] / "envs" / "sandbox.txt"
+_COMMIT = (
+    "git init -q -b main && git add -A -f && GIT_AUTHOR_DATE=2000-01-01T00:00:00Z"
+    " GIT_COMMITTER_DATE=2000-01-01T00:00:00Z git -c user.name=swelab -c user.email=swelab@localhost"
+    " -c core.hooksPath=/dev/null commit -q -m base"
+)
+TEST = """#!/bin/bash
+# Runs the tests of the task and writes /logs/verifier/reward.txt: see judge.py.
+mkdir -p /logs/verifier
+echo 0 >/logs/verifier/reward.txt
+for python in /usr/local/bin/python3 /usr/bin/python3 /opt/miniconda3/bin/python3 python3; do
+    if command -v "$python" >/dev/null; then exec "$python" -I "$(dirname "${BASH_SOURCE[0]}")/judge.py"; fi
+done
+echo "the image has no python3" >&2
+exit 1
+"""
+SOLVE = f"""#!/bin/bash
+# Applies the reference repair.
+patch=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)/gold.patch
+cd {TESTBED} && git apply --whitespace=nowarn "$patch"
+"""
+
+
+def instruction(task: Task) -> str:
+    """Returns the instruction for the agent."""
+    return PREAMBLE + task.problem_statement.strip() + "\n"
+
+
+def dockerfile_of_archive(base: str) -> str:
+    """Returns a Dockerfile that unpacks repository.tar, and commits its files as one commit without
+    history."""
+    return f"""FROM {base}
+RUN apt-get update && apt-get install -y --no-install-recommends git patch && rm -rf /var/lib/apt/lists/*
+COPY requirements.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir -r /tmp/requirements.txt && rm /tmp/requirements.txt && \\
+    cd "$(python3 -c 'import site; print(site.getsitepackages()[0])')" && \\
+    echo {TESTBED}/.swelab/site-packages >{SITE_FILE}
+ADD repository.tar {TESTBED}/
+WORKDIR {TESTBED}
+RUN {_COMMIT}
+"""
+
+
+def dockerfile_of_image(image: str, command: str, prepared: bool) -> str:
+    """Returns a Dockerfile that starts from a published image, and removes the commits after the task's
+    start. command: the result of `image_history.start_command`. prepared: whether there are install steps."""
+    before = f"RUN bash {START}/prepare.sh\n" if prepared else ""
+    return f"FROM {image}\nWORKDIR {TESTBED}\nCOPY start {START}\n{before}RUN {command}\n"
+
+
+def task_settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, network: bool) -> str:
+    """Returns the text of task.toml. ours: the table [metadata.swelab]. large: gives the container more CPU,
+    memory and disk, for published images."""
+    name = "".join(each if each.isalnum() or each in "._-" else "-" for each in task.instance_id)
+    tables: dict[str, Mapping[str, Any]] = {
+        "": {"schema_version": VERSION},
+        "task": {"name": f"swelab/{name}", "description": f"Repair a fault in {task.repo}.",
+                 "keywords": ["software-engineering", "bug-fix"]},
+        "metadata": {"category": "software-engineering", "tags": ["swe", "bug-fix"]},
+        "metadata.swelab": {"instance_id": task.instance_id, **ours},
+        "verifier": {"timeout_sec": float(seconds + 120)},
+        "agent": {"timeout_sec": float(AGENT_SECONDS)},
+        "environment": {"build_timeout_sec": float(BUILD_SECONDS), "cpus": 2 if large else 1,
+            "memory_mb": 8192 if large else 2048, "storage_mb": 20480 if large else 10240,
+            "network_mode": "public" if network else "no-network"},
+    }  # fmt: skip
+    return "\n".join(_toml_table(name, values) for name, values in tables.items())
+
+
+def _toml_table(name: str, values: Mapping[str, Any]) -> str:
+    """Formats a TOML table. TOML strings, numbers and lists look as in JSON."""
+    head = f"[{name}]\n" if name else ""
+    written = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+    return head + "".join(f"{key} = {text}\n".replace("\x7f", "\\u007f") for key, text in written.items())
+
 
 BASE_IMAGE = "python:3.11-slim-bookworm"
 """The base image for tasks that have no image of their own."""
@@ -123,8 +213,8 @@ def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes
     ours = {"repository": task.repo_recipe, "sha256": digest, "patch": "bug"}
     told = {"put_back": True, "runner_files": list(RUNNER_FILES), "known": _runner_files(clean)}
     return _common(task, spec, ours, export, large=False) | _judge(spec, spec.test_cmd, told) | {
-        DOCKERFILE: harbor_texts.dockerfile_of_archive(export.base).encode(),
-        "environment/requirements.txt": harbor_texts.SANDBOX_PINS.read_bytes(),
+        DOCKERFILE: dockerfile_of_archive(export.base).encode(),
+        "environment/requirements.txt": SANDBOX_PINS.read_bytes(),
         CHECKOUT: write_tar(agents),
         RESTORED: write_tar(restored),
         "solution/gold.patch": encode_patch(gold_patch(store, task)),
@@ -157,19 +247,19 @@ def _of_image(task: Task, export: Export) -> dict[str, bytes]:
     return files | _common(task, spec, {"patch": "fix"}, export, large=True) | {
         **_judge(spec, "bash /tests/eval.sh", told),
         "tests/eval.sh": spec.eval_script.encode(),
-        DOCKERFILE: harbor_texts.dockerfile_of_image(image, command, bool(steps)).encode(),
+        DOCKERFILE: dockerfile_of_image(image, command, bool(steps)).encode(),
         "solution/gold.patch": encode_patch(spec.gold_fix),
     }  # fmt: skip
 
 
 def _common(task: Task, spec: RunSpec, ours: Record, export: Export, large: bool) -> dict[str, bytes]:
-    text = harbor_texts.settings(task, ours, spec.seconds, large, export.network)
+    text = task_settings(task, ours, spec.seconds, large, export.network)
     return {
         SETTINGS: text.encode(),
-        INSTRUCTION: harbor_texts.instruction(task).encode("utf-8", "replace"),
+        INSTRUCTION: instruction(task).encode("utf-8", "replace"),
         ROW: (json.dumps(task, indent=2) + "\n").encode(),
-        "tests/test.sh": harbor_texts.TEST.encode(),
-        "solution/solve.sh": harbor_texts.SOLVE.encode(),
+        "tests/test.sh": TEST.encode(),
+        "solution/solve.sh": SOLVE.encode(),
     }
 
 
@@ -180,7 +270,7 @@ def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
         parser, text = parser_text(spec.parser)
         files["tests/parser.py"] = text.encode()
     settings = settings | {
-        "workdir": harbor_texts.TESTBED,
+        "workdir": TESTBED,
         "command": command,
         "seconds": spec.seconds,
         "parser": parser,

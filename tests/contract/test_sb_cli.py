@@ -17,8 +17,7 @@ from swelab.records import read_jsonl
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.scores.score import score as scored
 from swelab.service import ServiceError, SubmissionRefused, submission
-from swelab.service.sb_cli import SbCli, ServiceBenchmark
-from swelab.service.submission import Waiting, judge_by_service, sendable
+from swelab.service.submission import SbCli, ServiceBenchmark, Waiting, judge_by_service, sendable
 from swelab.tasks.task_rows import read_tasks
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving

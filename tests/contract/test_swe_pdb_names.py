@@ -12,8 +12,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.kinds import RL, SCAFFOLD, SUBSET
-from swelab.evaluation.debug_gym_config import RunRequest
-from swelab.evaluation.debug_gym_run import Force, run_configuration
+from swelab.evaluation.debug_gym_run import Force, RunRequest, run_configuration
 from swelab.records import InputError, read_json, read_jsonl
 from tests.conftest import ROOT
 from tests.contract.hosted_service import Service

@@ -16,7 +16,7 @@ from swelab.records import InputError, check
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.typed import schema
 from swelab.scores.report.html_page import PAGE
-from swelab.service import verdicts
+from swelab.service import submission
 from tests.unit.test_house import LIBRARY, ROOT, parsed
 
 SCHEMAS = {record.kind(): schema(record) for record in RECORDS}
@@ -145,7 +145,7 @@ def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
 
 
 def test_every_verdict_of_the_scoring_service_is_a_grade():
-    assert all(isinstance(end, GradeEnd) for end in verdicts.STATUS.values())
+    assert all(isinstance(end, GradeEnd) for end in submission.VERDICTS.values())
 
 
 def test_the_page_has_a_colour_for_every_grade():

@@ -1,21 +1,18 @@
-"""An evaluation with the journal of an earlier run, and with tasks that cannot run here."""
+"""Evaluations with an earlier journal or with tasks that cannot run here; the table of running attempts."""
 
+import io
 from dataclasses import replace
 
 import httpx
 import pytest
+from rich.console import Console
 
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_result import attempt_result
+from swelab.evaluation.attempt_run import Running, _table
 from swelab.evaluation.benchmark_rows import Benchmark, Source
 from swelab.evaluation.command_line import parse, plan_of
-from swelab.evaluation.evaluation_plan import (
-    Plan,
-    gpus_of_a_server,
-    policy_of,
-    scaffold_of,
-    with_servers,
-)
+from swelab.evaluation.evaluation_plan import Plan, gpus_of_a_server, policy_of, scaffold_of, with_servers
 from swelab.evaluation.evaluation_run import IDENTITY, check_identity, forget, unpaid, without_archive
 from swelab.evaluation.preconditions import context, own_words
 from swelab.evaluation.result_files import summary, table
@@ -211,3 +208,25 @@ def test_a_service_that_is_busy_keeps_no_evaluation_from_starting(monkeypatch, s
     _, policy = policy_of("openai/mine", api_base="http://h:1/v1", sampling={})
     finding, answer = preconditions.completion(policy, None, preconditions.WORD, {})
     assert (finding.severity, answer) == (severity, None) and "completion: openai/mine: " in finding.sentence
+
+
+def drawn(running, height=20, width=120):
+    console = Console(file=io.StringIO(), width=width, height=height)
+    console.print(_table(running, height))
+    return console.file.getvalue()
+
+
+def test_each_running_attempt_has_a_line():
+    running = Running(4)
+    for name in ("django-1", "django-2#1", "flask-3"):
+        running.begin(name)
+    running.turn("django-1", 1, 0.02, "ls")
+    running.turn("django-1", 2, 0.05, "grep -rn 'x' src\nls")
+    running.turn("django-1", 3, 0.11, "")  # a response without a command
+    running.grading("django-2#1")
+    running.end("flask-3", "resolved")
+    first, second, third, last = drawn(running).splitlines()
+    assert first.split() == ["attempt", "doing", "step", "$", "time", "last", "command"]
+    assert second.split()[:4] == ["django-1", "acting", "3", "0.11"] and "grep -rn 'x' src" in second
+    assert third.split()[:3] == ["django-2#1", "grading", "0"]
+    assert last.strip() == "1 of 4: 1 resolved"

@@ -1,11 +1,21 @@
-"""The claims of a submission to the leaderboard, and the evaluations that cannot be submitted."""
+"""Submissions to the leaderboard: their claims and minutes, and evaluations that cannot be submitted."""
 
 import pytest
 
+from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.evaluation_plan import scaffold_of
-from swelab.evaluation.leaderboard import Submission, used_of, write_leaderboard, write_submission
-from swelab.evaluation.leaderboard_claims import check_ids, missing_tasks
+from swelab.evaluation.evaluation_run import RunTime
+from swelab.evaluation.leaderboard import (
+    Submission,
+    check_ids,
+    missing_tasks,
+    used_of,
+    write_leaderboard,
+    write_submission,
+)
 from swelab.records import InputError, write_json, write_jsonl
+from tests.conftest import make_task
+from tests.unit.evaluation.test_evaluation_run import attempt
 
 ID = "django__django-1"
 SUMMARY = {"model": "m", "data": "rows.jsonl", "samples": 1, "complete": True, "resolved": 1, "total": 20}
@@ -81,3 +91,16 @@ def test_losses_that_were_accepted_are_told(tmp_path):
     folder = evaluation(tmp_path / "in", errors=4)
     out = write_leaderboard(folder, tmp_path / "to", "toy", {}, max_lost=4)
     assert "| lost to infrastructure, counted as not resolved | 4 |" in (out / "README.md").read_text()
+
+
+def test_a_killed_run_counts_up_to_its_last_attempt(tmp_path):
+    now, path = [0.0], tmp_path / "progress/minutes.json"
+    first = RunTime(path, lambda: now[0])
+    folders = AttemptFolders(tmp_path, {}, first.note)
+    now[0] = 120
+    folders.append(attempt(make_task(), status="resolved", resolved=True))
+    now[0] = 6000  # killed: no record of its end
+    second = RunTime(path, lambda: now[0])
+    now[0] = 6060
+    assert second.note() == 3
+    assert RunTime(path, lambda: 0.0).note() == 3

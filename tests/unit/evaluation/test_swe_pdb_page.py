@@ -2,7 +2,7 @@
 
 import yaml
 
-from swelab.evaluation.debug_gym_config import (
+from swelab.evaluation.debug_gym_run import (
     ENVIRONMENT,
     ENVIRONMENT_UNUSED,
     READ,

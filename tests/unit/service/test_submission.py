@@ -8,9 +8,20 @@ from swelab.records import InputError
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.service import ServiceError, SubmissionRefused
-from swelab.service.sb_cli import ServiceBenchmark, fault
-from swelab.service.submission import Waiting, benchmark_of, judge_by_service, run_name, sendable
-from swelab.service.verdicts import ServiceRun, patch_digest, pending, service_grades, verdicts
+from swelab.service.submission import (
+    ServiceBenchmark,
+    ServiceRun,
+    Waiting,
+    benchmark_of,
+    fault,
+    judge_by_service,
+    patch_digest,
+    pending,
+    run_name,
+    sendable,
+    service_grades,
+    verdicts,
+)
 
 IDS = ["a", "b", "c", "d"]
 SENT = {name: name == "d" for name in IDS}

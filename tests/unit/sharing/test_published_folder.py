@@ -12,8 +12,7 @@ import yaml
 from swelab.records import InputError, read_json
 from swelab.scores.report.trajectories import text_of_line
 from swelab.sharing import hub_upload
-from swelab.sharing.clone_archive import CODE, record_path
-from swelab.sharing.published_folder import write_published
+from swelab.sharing.published_folder import CODE, record_path, write_published
 from tests.conftest import ROOT, run_python
 from tests.unit import finished_experiment
 from tests.unit.finished_experiment import build, make_task
