@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.harness.spec import read_spec
-from swelab.tasks.harbor.harbor_import import import_folders
+from swelab.tasks.harbor.harbor_source import import_folders
 
 
 def main() -> None:

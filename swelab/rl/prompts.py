@@ -7,8 +7,7 @@ from functools import lru_cache
 from swelab.configs.kinds.rl import Rl
 from swelab.records import InputError
 from swelab.records.task_records import Task
-from swelab.tasks.disjoint import check_disjoint
-from swelab.tasks.evaluation_tasks import EvaluationTasks
+from swelab.tasks.disjoint import EvaluationTasks, check_disjoint
 from swelab.tasks.published_rows import is_private
 
 

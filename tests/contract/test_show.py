@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from swelab.grading.attempt_text import plain
 from swelab.grading.grading_stage import grade_shard
-from swelab.grading.kept_runs import PROGRAM
+from swelab.grading.show import PROGRAM, plain
 from swelab.records import write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.tasks.checkout import RepoStore, gold_patch

@@ -7,12 +7,13 @@ archive's clean tree. So one run of a test command on that tree covers every tas
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from swelab.configs.kinds.kodcode_subset import NullValidation
 from swelab.configs.kinds.subset import Validation
@@ -24,22 +25,76 @@ from swelab.grading.harness.grade import fresh_sandbox
 from swelab.grading.harness.logs import GROUPS, statuses
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
-from swelab.grading.validation.null_only import has_no_gold, null_difference, null_facts, null_sentence
 from swelab.grading.validation.validation_batches import Batch, gold_batches, rounds
 from swelab.grading.validation.witness_stage import add_witnesses
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
 from swelab.jobs.resumable_run import run_shard
 from swelab.outcomes import LOST_GRADES, GradeEnd
-from swelab.records import Fault, InputError, digest
+from swelab.records import Fault, InputError, Record, digest
 from swelab.records.patch_names import PatchRefused
 from swelab.records.patch_reader import touched_paths
-from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task
+from swelab.records.task_records import NULL_ONLY, DroppedTask, KeptTask, Lock, Task
 from swelab.sandbox import Limits, SandboxError
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.patch_application import apply_patch, encode_patch
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
+
+
+class NullBrief(Protocol):
+    """The facts of a run of the unchanged code that decide about one task."""
+
+    @property
+    def unjudged(self) -> str:
+        """Why the run has no result, or ""."""
+
+    @property
+    def missing(self) -> int:
+        """How many listed tests do not pass."""
+
+    @property
+    def differs(self) -> str:
+        """The first test whose outcome differs from the task's row, or ""."""
+
+
+def has_no_gold(task: Task) -> bool:
+    """Returns whether a task has no known repair, although it has tests or a script to judge one."""
+    return task.answers == "none" or (task.by_script and not task.solution_tar)
+
+
+def null_difference(task: Task, missing: Sequence[str]) -> str:
+    """Returns the first test whose outcome differs from the row's lists (failing or passing), or ""."""
+    failed = set(missing)
+    wrong = [test for test in task.FAIL_TO_PASS if test not in failed]
+    wrong += [test for test in task.PASS_TO_PASS if test in failed]
+    return wrong[0] if wrong else ""
+
+
+def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
+    """Returns ("kept" | "flaky" | "broken" | "unjudged", reason) from a task's runs of the unchanged code."""
+    if whys := [run.unjudged for run in runs if run.unjudged]:
+        return "unjudged", whys[0]
+    if not all(run.missing for run in runs):
+        return "broken", "an empty patch is resolved"
+    other = [run.differs for run in runs if run.differs]
+    if other:
+        return "flaky", f"{len(other)} of {len(runs)} null runs differ from the row, such as in {other[0]}"
+    return "kept", ""
+
+
+def null_facts(task: Task) -> Record:
+    """Returns the lock's fields about the validation of a task without a known repair.
+
+    Returns {} for other tasks.
+    """
+    if not has_no_gold(task):
+        return {}
+    if task.null_run is None:
+        return {"validated": NULL_ONLY}
+    facts: Record = {"validated": NULL_ONLY, "fails": list(task.FAIL_TO_PASS)}
+    facts["collected"] = task.null_run.collected
+    return facts if task.null_run.imports else facts | {"imports": False}
 
 
 def applies_again(task: Task, patch: str, store: RepoStore) -> bool:

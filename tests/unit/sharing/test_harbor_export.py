@@ -16,7 +16,7 @@ from swelab.records.task_records import Task
 from swelab.sharing import harbor_judge
 from swelab.sharing.harbor_export import Export, parser_text, write_folders
 from swelab.tasks.harbor.harbor_archives import write_archives
-from swelab.tasks.harbor.harbor_import import import_folders
+from swelab.tasks.harbor.harbor_source import import_folders
 from tests.conftest import make_repos
 from tests.unit.tasks.harbor.test_harbor_source import ROW
 

@@ -1,10 +1,11 @@
-"""Null runs of a task without a gold patch."""
+"""Null runs of tasks without a gold patch, and one test command for several tasks."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from swelab.grading.validation.null_only import null_difference, null_facts, null_sentence
+from swelab.grading.validation.validate_tasks import null_difference, null_facts, null_sentence
+from swelab.grading.validation.validation_batches import merge_commands
 from swelab.records.task_records import Task
 
 TASK = Task.of(
@@ -45,3 +46,17 @@ def test_facts_of_the_lock():
     facts = {"validated": "null only", "fails": ["t::a", "t::b"], "collected": 4, "imports": False}
     assert null_facts(TASK) == facts
     assert null_facts(Task.of({"instance_id": "b", "patch": "x"})) == {}
+
+
+@pytest.mark.parametrize(
+    "first, second, merged",
+    [
+        ("pytest -q a.py", "pytest -q a.py", "pytest -q a.py"),
+        ("pytest -q a.py", "pytest -q b.py", "pytest -q a.py b.py"),
+        ("pytest -q a.py b.py", "pytest -q b.py 'c d.py'", "pytest -q a.py b.py 'c d.py'"),
+        ("cd a && pytest t/a.py", "cd a && pytest t/b.py", "cd a && pytest t/a.py t/b.py"),
+        ("export X=$HOME; pytest a.py", "export X=$HOME; pytest b.py", "export X=$HOME; pytest a.py b.py"),
+    ],
+)
+def test_merged_commands_stay_as_they_are_written(first, second, merged):
+    assert merge_commands([first, second]) == merged

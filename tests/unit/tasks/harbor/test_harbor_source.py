@@ -18,8 +18,7 @@ from swelab.tasks.harbor import build_repo, harbor_source, make_tasks
 from swelab.tasks.harbor.harbor_archives import canonical
 from swelab.tasks.harbor.harbor_dockerfile import image_of
 from swelab.tasks.harbor.harbor_folder import Refused
-from swelab.tasks.harbor.harbor_import import import_folders
-from swelab.tasks.harbor.harbor_source import read_rows
+from swelab.tasks.harbor.harbor_source import import_folders, read_rows
 
 IMAGE = "swebench/sweb.eval.x86_64.psf_1776_requests-1:latest"
 TOML = 'version = "1.0"\n[metadata]\ndifficulty = "easy"\n[verifier]\ntimeout_sec = 3000.0\n'

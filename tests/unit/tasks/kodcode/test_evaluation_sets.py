@@ -1,13 +1,14 @@
 """Known evaluation sets, recognised by hashes of ids."""
 
 from collections import Counter
+from unittest.mock import MagicMock
 
 import pytest
 
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.disjoint import check_disjoint
-from swelab.tasks.kodcode.kodcode_source import evaluation_set, known_ids
+from swelab.tasks.kodcode.kodcode_source import evaluation_set, known_ids, stand_in
 
 
 def test_as_many_ids_as_were_counted():
@@ -39,3 +40,12 @@ def test_training_on_them_is_refused():
 def test_the_same_files_under_another_id_are_on_both_sides():
     with pytest.raises(InputError, match="1 by bug"):
         check_disjoint([task("a", bug="same")], [task("b", bug="same")])
+
+
+def test_a_stand_in_has_every_name():
+    names = {}
+    exec(stand_in("LIMIT = 3\ndef one():\n    pass\nclass Two:\n    pass\n_hidden = 1\n"), names)  # noqa: S102
+    assert names["__all__"] == ["one", "Two", "LIMIT"]
+    assert isinstance(names["__getattr__"]("anything"), MagicMock)
+    exec(stand_in("def broken(:\nasync def two(): pass\n"), names)  # noqa: S102
+    assert names["__all__"] == ["broken", "two"]
