@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.sandbox.image_build import build
+from swelab.sandbox.sandbox_image import build
 
 
 def main() -> None:

@@ -11,8 +11,7 @@ from requests.exceptions import RequestException
 
 from swelab.images.errors import EngineFailed, ImageError, ImageUnknown, NoRoom, RateLimited
 from swelab.images.image_names import DEFAULT, Name
-from swelab.images.registry import Registry, compressed_bytes
-from swelab.images.registry_http import Again
+from swelab.images.registry import Again, Registry, compressed_bytes
 from swelab.records import shorten
 from swelab.records.image_records import HeldImage
 from swelab.sandbox.pulled_images import working_directory

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swelab.images.pull import Pulling, open_puller, pull_images
-from swelab.images.registry import Registry
-from swelab.images.registry_http import Transport
+from swelab.images.registry import Registry, Transport
 from swelab.jobs.journal import Journal
 from swelab.records import digest
 from swelab.records.image_records import Images

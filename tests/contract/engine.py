@@ -169,14 +169,14 @@ def sandbox_image(cache, toolbox):
     given = os.environ.get("SWELAB_SANDBOX_IMAGE")
     if given:
         return Path(given)
-    from swelab.sandbox import image_build
+    from swelab.sandbox import sandbox_image as module
 
     packages = sorted(os.listdir(next((toolbox / "lib").glob("python*/site-packages"))))
-    made_from = json.dumps([packages, sha256_file(Path(image_build.__file__))])
+    made_from = json.dumps([packages, sha256_file(Path(module.__file__))])
     record, told = cache / "image.json", cache / "made_from"
     with open(cache / "lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # another test process may be making it
         if not (record.exists() and told.exists() and told.read_text() == made_from):
-            image_build.build(cache, toolbox)
+            module.build(cache, toolbox)
             told.write_text(made_from)
     return record

@@ -8,8 +8,7 @@ import pytest
 from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import EngineFailed, ImageUnknown, NoRoom
 from swelab.images.image_names import behind, parse_image_name
-from swelab.images.registry import Registry
-from swelab.images.registry_http import Transport
+from swelab.images.registry import Registry, Transport
 from tests.contract.engine import engine_end, start_engine
 from tests.contract.registry import faulty_proxy, files, has_registry, running_registry
 

@@ -11,8 +11,7 @@ import pytest
 import zstandard
 
 from swelab.images.errors import ImageBroken
-from swelab.images.image_store import compose
-from swelab.images.layers import unpack_layer
+from swelab.images.image_store import compose, unpack_layer
 from swelab.sandbox.pulled_images import inside
 from tests.contract.registry import entry, files, layer, tar
 

@@ -4,7 +4,7 @@ import pytest
 
 from swelab.records import write_json
 from swelab.sandbox import sandbox_image
-from swelab.sandbox.image_build import PACKAGES
+from swelab.sandbox.sandbox_image import PACKAGES
 
 
 @pytest.fixture
