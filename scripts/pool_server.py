@@ -9,12 +9,10 @@ from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
 from swelab.http.run_server import positive, run
 from swelab.http.sockets import address, listen
-from swelab.pool.lease_book import PoolLimits
 from swelab.pool.lease_store import LeaseStore
-from swelab.pool.membership import take_in
 from swelab.pool.node_client import Link
-from swelab.pool.pool import Pool
-from swelab.pool.pool_server import pool_app
+from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.pool_server import pool_app, take_in
 from swelab.records import InputError
 from swelab.sandbox.remote_protocol import find_token, find_tokens
 

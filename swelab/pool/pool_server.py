@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from html import escape
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,17 +18,130 @@ from swelab.http.front_door import FrontDoor, Handler
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, error_answer, json_answer
 from swelab.pool.budget import Budget
-from swelab.pool.leases import WAITING, Lease
-from swelab.pool.membership import drain, join, leave
+from swelab.pool.idempotency import Conflict
+from swelab.pool.lease_store import LeaseStore
+from swelab.pool.leases import ACTIVE, WAITING, Lease
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
-from swelab.pool.renewal import renew_leases
+from swelab.pool.renewal import renew_leases, renew_on_host
 from swelab.pool.request_bodies import JSON_BYTES, read_header, read_json, sender
-from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
-from swelab.pool.status_page import page
-from swelab.records import Record
+from swelab.pool.request_schemas import FILE_BYTES, NODE, PoolRequest, first_fault, tar_bytes
+from swelab.records import InputError, Record
 from swelab.sandbox.protocol import SandboxLost
-from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
+from swelab.sandbox.remote_protocol import LATE_SECONDS, NotReached, Refused
+
+_LEAVE_SECONDS = 40.0
+_PAUSE_SECONDS = 0.1
+
+
+def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
+    """Adds the nodes of the command line to the stored nodes.
+
+    Returns a message about the nodes of an earlier start, or "" if there were none. A drained node stays
+    drained. A node that was removed by request is not added: only `join` can add it again. Raises InputError,
+    and OSError if the disk is full.
+    """
+    given = list(dict.fromkeys(url.rstrip("/") for url in urls))
+    for url in given:
+        if first_fault(NODE, {"url": url}):
+            raise InputError(f"--node {url}", expected="an address such as http://host:5000")
+    nodes, left = store.nodes(), store.left_nodes()
+    new = [url for url in given if url not in nodes and url not in left]
+    for url in new:
+        store.set_node(url, False)
+    out = [url for url in given if url in left and url not in nodes]
+    if not nodes and not out:
+        return ""
+    shown = [url + " (drained)" * drained for url, drained in nodes.items()]
+    line = f"nodes of an earlier start: {', '.join(shown) or 'none'}; added: {', '.join(new) or 'none'}"
+    return line + f"; not added, as they left by request: {', '.join(out)}" * bool(out)
+
+
+async def join(pool: Pool, url: str) -> None:
+    """Adds a node, or uses a drained node again. Raises NotReached, Conflict, and the errors of the node."""
+    link = pool.open_link(url)
+    try:
+        health = await renew_on_host(link, pool.id, {}, 10.0)
+    except TimeoutError as error:
+        raise NotReached(str(error)) from None
+    finally:
+        await link.close()
+    if any(each.boot == health.boot and other != url for other, each in pool.nodes.items()):
+        raise Conflict("that host is in the pool under another address")
+    pool.store.set_node(url, False)
+    node = pool.nodes.get(url) or pool.add(url, False)
+    node.capacity.draining = False
+    pool.pump()
+
+
+def drain(pool: Pool, url: str) -> int:
+    """Stops placing leases on a node. Returns the number of leases on the node.
+
+    Raises Refused if the pool has no such node, OSError if the disk is full.
+    """
+    if url not in pool.nodes:
+        raise Refused("there is no such node")
+    pool.store.set_node(url, True)
+    pool.nodes[url].capacity.draining = True
+    return len(pool.placed_leases(url))
+
+
+async def leave(pool: Pool, url: str, force: bool) -> None:
+    """Removes a node. With `force`, ends the node's leases first.
+
+    Raises Refused if the pool has no such node, Conflict if the node still has leases.
+    """
+    count = drain(pool, url)
+    node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS
+    if count and not force:
+        raise Conflict(f"{count} leases still run on it; the node is drained")
+    for lease in pool.placed_leases(url):
+        if lease.state == ACTIVE:
+            pool.end(lease, "its node left the pool")
+    while pool.placed_leases(url) and time.monotonic() < ends:
+        await asyncio.sleep(_PAUSE_SECONDS)
+    if pool.placed_leases(url):
+        raise Conflict("its leases have not ended in time; the node is drained")
+    pool.store.drop_node(url)
+    pool.nodes.pop(url, None)
+    if node.watching:
+        node.watching.cancel()
+    await node.link.close()
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: .5rem 0 2rem }
+th, td { white-space: nowrap; text-align: left; padding: .25rem 1.2rem .25rem 0 }
+tr { border-bottom: 1px solid #ddd }
+th { font-weight: 600; color: #555 }
+"""
+_MOST_ROWS = 500
+
+
+def page(status: Record, leases: Sequence[Record]) -> str:
+    """Returns HTML with the nodes, the queue and the first 500 leases."""
+    counts = {name: value for name, value in status.items() if name != "nodes"}
+    shown = ", ".join(f"{escape(name.replace('_', ' '))} {value}" for name, value in counts.items())
+    more = f"<p>and {len(leases) - _MOST_ROWS} more</p>" if len(leases) > _MOST_ROWS else ""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="10">'
+        f'<meta name="viewport" content="width=device-width">'
+        f"<title>Sandbox pool</title><style>{_STYLE}</style>"
+        f"<h1>Sandbox pool</h1><p>{shown}</p>"
+        f"<h2>Nodes</h2>{_table(status['nodes'])}<h2>Leases</h2>{_table(leases[:_MOST_ROWS])}{more}"
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "<p>none</p>"
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in row.values()) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
 
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swelab.pool.exit_verdicts import evaluate
+from swelab.pool.exec_server import evaluate
 from swelab.sandbox.protocol import Limits
 
 ADDS = "diff --git a/g b/g\nnew file mode 100644\n--- /dev/null\n+++ b/g\n@@ -0,0 +1 @@\n+new\n"

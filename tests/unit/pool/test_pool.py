@@ -9,25 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from swelab.pool import ended_leases, idempotency
+from swelab.pool import idempotency, leases
 from swelab.pool.budget import Budget
-from swelab.pool.ended_leases import EndedLeases
 from swelab.pool.idempotency import Conflict, Once, Shelf
-from swelab.pool.lease_book import PoolLimits
 from swelab.pool.lease_store import LeaseStore
-from swelab.pool.leases import Lease
-from swelab.pool.membership import drain, join, leave, take_in
-from swelab.pool.pool import Pool
+from swelab.pool.leases import EndedLeases, Lease
+from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.pool_server import drain, join, leave, take_in
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import InputError
-from swelab.sandbox import (
-    EngineDown,
-    ImageMissing,
-    Limits,
-    PathRefused,
-    SandboxError,
-    SandboxLost,
-)
+from swelab.sandbox import EngineDown, ImageMissing, Limits, PathRefused, SandboxError, SandboxLost
 from swelab.sandbox.remote_protocol import NoPlace, NotReached, Refused, error_record, find_token, told_error
 from tests.contract.attacks import PATIENCE
 from tests.loop_turns import one_turn
@@ -61,7 +52,7 @@ def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():
 
 def test_of_ended_leases_names_and_reasons_stay(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(ended_leases, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def end(number):
         made = Lease(f"request-{number}", PoolRequest(tree=True), reason=f"because {number}")
