@@ -12,7 +12,7 @@ FOR_ANOTHER = {"envs/site_python.sh"}
 """The help of this script is that of a Python program."""
 SOURCED = {"scripts/as_before.sh", "swe-rl/before.sh", "swe-rl/train.sh", "swe-pdb/train.sh"}
 IN_A_SANDBOX = {
-    *("swelab/sandbox/docker_init.sh", "swelab/sandbox/docker_prepare.sh", "swelab/tasks/scrub.sh"),
+    *("swelab/sandbox/docker_init.sh", "swelab/sandbox/docker_prepare.sh", "swelab/tasks/scrub.sh")
 }
 BY_SNAKEMAKE = {"envs/workflow.post-deploy.sh"}
 

@@ -18,9 +18,8 @@ from swelab.records import Record, read_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import RowWriter, Verdicts, read_spooled, why_unresolved
+from swelab.sft.rows.dataset import DROP, RowWriter, Verdicts, read_spooled, why_unresolved
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
-from swelab.sft.rows.overlong import DROP
 from swelab.sft.rows.selection import Candidate, exclusion_reason
 from swelab.sft.rows.styles import Style, Unfit
 

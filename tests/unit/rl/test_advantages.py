@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swelab.choices import ADVANTAGES
-from swelab.rl.advantages import (
-    group_relative,
-    is_constant,
-    leave_one_out,
-    length_weighted,
-    step_wise,
-)
+from swelab.rl.advantages import group_relative, is_constant, leave_one_out, length_weighted, step_wise
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from swelab.cluster import slurm
 from swelab.cluster.slurm import SlurmError, seconds_of
 from swelab.rl.engines import verl_deadline
 from swelab.rl.engines.verl_deadline import Deadline, SavesInTime
+from swelab.rl.engines.verl_workplace import Gathering
+from tests.loop_turns import one_turn
 
 
 class Clock:

@@ -9,8 +9,8 @@ from swelab.cluster import slurm
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.records import InputError
-from swelab.rl.engines import verl_ray
-from swelab.rl.engines.verl_ray import OwnRay, open_ray
+from swelab.rl.engines import verl_run
+from swelab.rl.engines.verl_run import OwnRay, open_ray
 from tests.contract.attacks import until
 
 SETTINGS = {
@@ -65,10 +65,10 @@ def test_a_step_of_the_job_is_a_node_of_ray_until_it_is_to_end(job, tmp_path):
         assert f"--address={ray.address}" in told["words"] and told["port"] > 0
         assert {"--num-gpus=1", "--num-cpus=12"} <= set(told["words"])
         command = ray.command("/private", ["a=b"])
-        assert command[:5] == [str(PYTHON), "-m", verl_ray.HEAD, "2", ray.address]
+        assert command[:5] == [str(PYTHON), "-m", verl_run.HEAD, "2", ray.address]
         head, verl = map(json.loads, command[-2:])
         assert {"--head", "--temp-dir=/private/ray"} <= set(head) and "--head" not in told["words"]
-        assert verl == [str(PYTHON), "-m", verl_ray.MAIN, "a=b"]
+        assert verl == [str(PYTHON), "-m", verl_run.MAIN, "a=b"]
         assert ray.fault() == "" and not (tmp_path / "ended").exists()
     assert (tmp_path / "ended").exists()
 
@@ -93,7 +93,7 @@ def test_without_its_job_it_is_refused_in_one_line(job, tmp_path, monkeypatch):
 def test_one_machine_and_a_ray_that_runs_need_nothing_of_ours(job, tmp_path, monkeypatch):
     with opened(tmp_path, job={"nodes": 1}) as ray:
         assert isinstance(ray, OwnRay) and ray.address == "" and ray.fault() == ""
-        assert ray.command("/private", ["a=b"]) == [str(PYTHON), "-m", verl_ray.MAIN, "a=b"]
+        assert ray.command("/private", ["a=b"]) == [str(PYTHON), "-m", verl_run.MAIN, "a=b"]
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     with opened(tmp_path) as ray:
         assert ray.address == "head:6379"

@@ -11,7 +11,7 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.engines.verl_order import Order, read_order, rows, validation_rows, write_order
-from swelab.rl.engines.verl_records import RunRecords
+from swelab.rl.engines.verl_run import RunRecords
 from swelab.rl.rollout_inputs import Reads
 from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal
 from swelab.sandbox import Image

@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.configs import recipes
-from swelab.scores.report.pipeline import (
-    edges_of,
-)
+from swelab.scores.report.pipeline import edges_of
 from swelab.scores.report.reinforcement import sentences
 from tests.conftest import ROOT
 

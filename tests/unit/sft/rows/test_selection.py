@@ -17,9 +17,8 @@ from swelab.records.attempt_records import Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate, PlainRows
-from swelab.sft.rows.dataset import GradeFacts, build_dataset
+from swelab.sft.rows.dataset import GradeFacts, build_dataset, exchanges, spans
 from swelab.sft.rows.lengths import ChatTokenizer, Length, stats
-from swelab.sft.rows.overlong import exchanges, spans
 from swelab.sft.rows.selection import Candidate, choose, edits_tests
 from swelab.sft.rows.styles import Style
 from tests.toy_checkpoint import make_checkpoint
