@@ -1,5 +1,6 @@
-"""Lists and objects read one element at a time: every layout, skipped elements, faults with their line."""
+"""Lists and objects read one element at a time, and lines as git, Python and JSON Lines count them."""
 
+import ast
 import json
 import random
 
@@ -7,6 +8,7 @@ import pytest
 
 from swelab.files import json_streams
 from swelab.files.json_streams import Outline, list_items, object_items, write_list, write_object
+from swelab.files.text_lines import lines_of, python_lines
 from swelab.records import InputError, digest, read_json
 
 NASTY = ["}, {", '"}', "{", "}\n,", "\u2028", "caf\udce9", 'a\\"b', "],", "a" * 300, "}}}}, {{{{"]
@@ -115,3 +117,21 @@ def test_a_fault_early_in_a_long_file_is_found_early(tmp_path, monkeypatch):
 def test_the_outline_has_the_digest_of_the_list(count):
     outline = Outline.of(iter(rows(count)))
     assert outline.digest == digest(rows(count)) and outline.ids == [f"i{n}" for n in range(count)]
+
+
+ODD = ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("odd", [*ODD, "\r"])
+def test_a_line_feed_alone_ends_a_line(odd):
+    assert lines_of(f"a{odd}b\nc\n") == [f"a{odd}b", "c"] and lines_of("a\n\nb") == ["a", "", "b"]
+    assert lines_of("") == []
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_of_a_program_are_those_of_its_tree(odd, end):
+    source = f"A = '''a{odd}b'''{end}{end}def f():{end}    return 1"
+    lines = python_lines(source)
+    assert "".join(lines) == source and len(lines) == 4
+    assert lines[ast.parse(source).body[1].lineno - 1].startswith("def f")

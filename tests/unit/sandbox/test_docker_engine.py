@@ -1,20 +1,23 @@
-"""Parts of the docker backend that need no engine: its stream, its labels, its rules for the kernel."""
+"""Parts of the docker backend that need no engine: its stream, labels, rules, and an engine that dies."""
 
 import errno
 import json
 import os
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from swelab.sandbox import container_owner
+from swelab.sandbox import EngineDown, container_owner
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import refusal
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_protocol import Disconnected, Overdue, Talk
 from swelab.sandbox.protocol import Limits
 from swelab.sandbox.seccomp import _ABSENT, _REFUSED, engine_profile
@@ -149,3 +152,36 @@ def test_commands_that_bash_cannot_be_given():
     for env in ({"1A": ""}, {"A B": ""}, {"A": "\0"}):
         with pytest.raises(ValueError, match="not an environment variable"):
             refusal("true", env)
+
+
+class DiesWhileItAnswers(BaseHTTPRequestHandler):
+    """Answers a ping. Of any other response it sends only the beginning."""
+
+    def do_GET(self):
+        self.send_response(200)
+        if self.path.endswith("/_ping"):
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"OK")
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), DiesWhileItAnswers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
+        yield DockerEngine()
+        server.shutdown()
+
+
+def test_half_an_answer_read_piece_by_piece_is_an_engine_that_is_down(engine):
+    with pytest.raises(EngineDown, match="loading: the engine at tcp://127.0.0.1"), engine.request("loading"):
+        list(engine.api.load_image(b""))

@@ -1,7 +1,13 @@
-"""The CSV beside a score has a line for each attempt."""
+"""The CSV beside a score, and the table of artifacts in results/README.md."""
 
+import pytest
+
+from swelab.lineage import KINDS, Kind
+from swelab.records import InputError
 from swelab.records.score_records import Score
+from swelab.scores.artifact_table import with_table
 from swelab.scores.score_table import score_table
+from tests.conftest import ROOT
 
 
 def test_score_table_of_two_runs():
@@ -20,3 +26,23 @@ def test_score_table_of_two_runs():
 
 def test_score_table_without_usage():
     assert score_table(Score({"instances": {"a__b-1": "resolved"}})).endswith("\na__b-1,0,resolved,,,,,,\n")
+
+
+PAGE = ROOT / "results/README.md"
+
+
+def test_the_page_is_current():
+    assert with_table(PAGE.read_text(), ROOT / "rules") == PAGE.read_text(), (
+        "run python -m scripts.write_schemas"
+    )
+
+
+def test_a_new_kind_and_its_rule_s_sentence_are_a_row(tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "fused", Kind("fuse", {"checkpoint": "results/fused/{fused}/checkpoint"}))
+    for path in (ROOT / "rules").glob("*.smk"):
+        (tmp_path / path.name).write_text(path.read_text())
+    with pytest.raises(InputError, match="rule fuse: no docstring"):
+        with_table(PAGE.read_text(), tmp_path)
+    (tmp_path / "fused.smk").write_text('rule fuse:\n    """Weights that\n    were fused."""\n')
+    (row,) = set(with_table(PAGE.read_text(), tmp_path).splitlines()) - set(PAGE.read_text().splitlines())
+    assert row == "| `fused/{fused}/checkpoint` | `fuse` | Weights that were fused. |"

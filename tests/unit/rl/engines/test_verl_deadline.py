@@ -1,5 +1,7 @@
 """A checkpoint before the job ends: when it is requested, and that verl's trainer then writes it once."""
 
+import asyncio
+
 import pytest
 
 from swelab.cluster import slurm
@@ -128,3 +130,17 @@ def test_the_trainer_saves_each_step_near_the_end_and_none_twice(clock, capsys):
     assert trainer.did.count("begin") == trainer.did.count("end") == 10
     assert trainer.did[trainer.did.index("save 10") + 1] == "end"
     assert "step 10: saved" in capsys.readouterr().out
+
+
+def test_a_group_is_whole_when_all_are_over_and_has_those_that_were_made():
+    async def gathered():
+        group = Gathering(3)
+        waiting = asyncio.create_task(group.whole())
+        group.close(0, "first")
+        group.close(2, None)
+        await one_turn()
+        early = waiting.done()
+        group.close(1, "second")
+        return early, await waiting
+
+    assert asyncio.run(gathered()) == (False, {0: "first", 1: "second"})

@@ -1,5 +1,7 @@
 """A recipe as verl's settings: the meaning of each key, and recipes that are refused in one line."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,13 +67,7 @@ def test_a_recipe_says_all_that_verl_s_learner_and_servers_do():
 
 
 def test_a_method_is_verl_s_by_its_own_names():
-    method = {
-        "advantage": "grpo",
-        "dual_clip": 3.0,
-        "kl": 0.01,
-        "loss": "gspo",
-        "weigh": "sequence",
-    }
+    method = {"advantage": "grpo", "dual_clip": 3.0, "kl": 0.01, "loss": "gspo", "weigh": "sequence"}
     method |= {"aggregation": "seq-mean-token-sum-norm", "horizon": 24000}
     found = keys(method=method)
     assert found[f"{ACTOR}.policy_loss.loss_mode"] == "gspo" and found[f"{ACTOR}.clip_ratio_c"] == 3.0
@@ -207,3 +203,14 @@ def test_machines_run_nothing_again_and_a_mode_does():
 )
 def test_values_are_written_as_hydra_reads_them(value, written):
     assert hydra_value(value) == written
+
+
+INSIDE = "verl_workplace verl_order verl_tokens verl_machine verl_head verl_node"
+HEAVY = "torchtune snakemake trl sglang datasets"
+
+
+def test_what_runs_inside_of_verl_imports_no_trainer_and_no_workflow():
+    names = ", ".join(f"swelab.rl.engines.{name}" for name in INSIDE.split())
+    line = f"import sys, {names}; print([n for n in '{HEAVY}'.split() if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -15,7 +17,7 @@ from swelab.sft.train.check_settings import check_settings, check_wandb
 from swelab.sft.train.metrics import COLUMNS, read_metrics, row_flops, weights_multiplied
 from swelab.sft.train.plots import plot
 from swelab.sft.train.run_log import keep_log, publish_log
-from swelab.sft.train.step_log import StepLog
+from swelab.sft.train.step_log import StepLog, own_peak
 from swelab.sft.train.training import check_inputs, plan_run
 from tests.e2e.test_full_size import QWEN_7B
 from tests.tensorboard_events import scalars
@@ -60,7 +62,7 @@ def test_a_log_becomes_a_table_a_plot_and_tensorboards_files(run):
             for row in csv.DictReader(stream, delimiter="\t")
         ]
     assert [(row["step"], row["epoch"], row["loss"]) for row in rows] == [
-        *((1, 0, 4), (2, 0, 2), (3, 1, pytest.approx(4 / 3, rel=1e-5)), (4, 1, 1)),
+        *((1, 0, 4), (2, 0, 2), (3, 1, pytest.approx(4 / 3, rel=1e-5)), (4, 1, 1))
     ]
     assert list(rows[0]) == list(COLUMNS) and rows[0]["seconds"] == 2 and rows[1]["seconds"] == 0.5
     assert rows[1]["tokens_per_second"] == pytest.approx(2 * rows[1]["tokens"], rel=1e-4)
@@ -132,3 +134,16 @@ def test_unfiltered_rows_are_refused_for_pairs():
     recipe = {"base": "toy", "selection": {"unresolved": True}, "train": {"dpo": {}}}
     with pytest.raises(InputError, match="train.dpo with selection.unresolved"):
         check_settings(recipes.complete(SFT, recipe, "recipe"))
+
+
+CODE = "from swelab.sft.train.step_log import own_peak\nprint(own_peak())"
+
+
+@pytest.mark.full
+def test_a_peak_is_that_of_the_process_and_not_of_its_parent():
+    held = bytearray(800 << 20)
+    held[:: 1 << 12] = b"1" * len(held[:: 1 << 12])
+    assert own_peak() > 800 << 10
+    child = int(subprocess.run([sys.executable, "-c", CODE], capture_output=True, check=True).stdout)
+    assert 10 << 10 < child < 700 << 10
+    assert len(held)
