@@ -1,13 +1,10 @@
 """Writes the results of a made-up experiment, true to the schemas, for the tests of scores and report.
 
-    python -m tests.unit.finished_experiment FOLDER [--train N --heldout N]
-
 Nothing was run: names, rates, losses and trajectories are drawn from a seed. One trajectory is
 hostile: it tries to close the script element, to load a picture, and to hide text. So is one reason
 for which validation dropped a task.
 """
 
-import argparse
 import json
 import math
 import os
@@ -80,34 +77,24 @@ PATCH = """diff --git a/{path} b/{path}
 
 def make_task(subset: str, number: int, rng: random.Random) -> dict:
     repo, operator = rng.choice(REPOS), rng.choice(OPERATORS)
-    name, line = (
-        rng.choice(("pluralize", "compare", "parse", "normalize_hex", "bump_minor")),
-        rng.randrange(20, 300),
-    )
-    path = f"{repo}/core.py"
-    return Task.of(
-        {
-            "instance_id": f"swelab__{repo}.a1b2c3d4.func_pm_{operator}__{subset[:1]}{number:07x}",
-            "repo": f"swelab/swelab__{repo}.a1b2c3d4",
-            "patch": PATCH.format(path=path, line=line, name=name, old="<", new="<="),
-            "problem_statement": (
-                f"`{name}` in `{path}` gives a wrong answer.\n\n"
-                f"`tests/test_{repo}.py::test_{name}` fails:\n\n"
-                f"    assert {name}('ab', 2) == 'ab'\n    E  AssertionError: assert 'a' == 'ab'\n\n"
-                "Find the fault and mend it; the other tests pass and must go on passing."
-            ),
-            "FAIL_TO_PASS": [f"tests/test_{repo}.py::test_{name}"],
-            "PASS_TO_PASS": [f"tests/test_{repo}.py::test_other[{k}]" for k in range(rng.randrange(3, 60))],
-            "image_name": f"swelab/{repo}",
-            "base_commit": "",
-            "repo_recipe": repo,
-            "source": subset.split("-")[0],
-            "function": f"{path}::{name}",
-            "op": operator,
-            "hint": {"path": path, "line": line, "name": name},
-            "test_cmd": f"python -m pytest -rA --tb=no -q -p no:cacheprovider tests/test_{repo}.py",
-        }
-    )
+    name = rng.choice(("pluralize", "compare", "parse", "normalize_hex", "bump_minor"))
+    line, path = rng.randrange(20, 300), f"{repo}/core.py"
+    row = {
+        "instance_id": f"swelab__{repo}.a1b2c3d4.func_pm_{operator}__{subset[:1]}{number:07x}",
+        "repo": f"swelab/swelab__{repo}.a1b2c3d4",
+        "patch": PATCH.format(path=path, line=line, name=name, old="<", new="<="),
+        "problem_statement": (
+            f"`{name}` in `{path}` gives a wrong answer.\n\n`tests/test_{repo}.py::test_{name}` fails:\n\n"
+            f"    assert {name}('ab', 2) == 'ab'\n    E  AssertionError: assert 'a' == 'ab'\n\n"
+            "Find the fault and mend it; the other tests pass and must go on passing."
+        ),
+        "FAIL_TO_PASS": [f"tests/test_{repo}.py::test_{name}"],
+        "PASS_TO_PASS": [f"tests/test_{repo}.py::test_other[{k}]" for k in range(rng.randrange(3, 60))],
+        "test_cmd": f"python -m pytest -rA --tb=no -q -p no:cacheprovider tests/test_{repo}.py",
+    }
+    row |= {"image_name": f"swelab/{repo}", "base_commit": "", "repo_recipe": repo, "op": operator}
+    row |= {"source": subset.split("-")[0], "function": f"{path}::{name}"}
+    return Task.of(row | {"hint": {"path": path, "line": line, "name": name}})
 
 
 def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]:
@@ -121,12 +108,8 @@ def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]
         ("empty_patch", "submitted", 2),
     ]
     if policy != "scripted":
-        failures += [
-            ("empty_patch", "malformed", 3),
-            ("apply_failed", "submitted", 0.5),
-            ("timeout", "submitted", 0.5),
-        ]
-        failures += [("infra_error", "model_lost", 0.2)]
+        failures += [("empty_patch", "malformed", 3), ("apply_failed", "submitted", 0.5)]
+        failures += [("timeout", "submitted", 0.5), ("infra_error", "model_lost", 0.2)]
     status, outcome, _ = rng.choices(failures, [weight for *_, weight in failures])[0]
     return status, outcome
 
@@ -142,14 +125,11 @@ def make_turns(task: dict, verdict: tuple[str, str], rng: random.Random) -> list
         return [("", REFUSAL)] * 3
     if outcome in ("model_lost", "sandbox_lost"):
         return []
-    good = status == "resolved"
+    ran = f"exit 0\n{'.' * 40} [100%]\n" if status == "resolved" else "exit 1\n......F.... [100%]\n"
     return [
         (look, f"exit 0\n{hint['line']}:def {hint['name']}(left, right):\n{seen}\n"),
         (f"sed -i '{hint['line'] + 1}s/limit <= right/limit < right/' {hint['path']}", "exit 0\n"),
-        (
-            f"python -m pytest -qq --tb=no -p no:cacheprovider tests/test_{repo}.py",
-            f"exit 0\n{'.' * 40} [100%]\n" if good else "exit 1\n......F.... [100%]\n",
-        ),
+        (f"python -m pytest -qq --tb=no -p no:cacheprovider tests/test_{repo}.py", ran),
     ]
 
 
@@ -183,54 +163,29 @@ def make_messages(task: dict, policy: str, outcome: str, turns: list[tuple[str, 
     return messages
 
 
-def make_trajectory(
-    task: dict, policy: str, subset: str, verdict: tuple[str, str], rng: random.Random
-) -> dict:
+def make_trajectory(task: dict, policy: str, subset: str, verdict: tuple[str, str], rng) -> dict:
     """Returns one rollout of `policy` that ends with `verdict` (status, outcome)."""
     (status, outcome), hint = verdict, task["hint"]
     turns = make_turns(task, verdict, rng)
     patch = PATCH.format(path=hint["path"], line=hint["line"], name=hint["name"], old="<=", new="<")
-    return {
-        "instance_id": task["instance_id"],
-        "policy": policy,
-        "subset": subset,
-        "outcome": outcome,
-        "model_patch": patch if status not in ("empty_patch", "infra_error") else "",
-        "messages": make_messages(task, policy, outcome, turns),
-        "info": {"exit_status": outcome, "model_stats": {"api_calls": len(turns)}},
-        "trajectory_format": "mini-swe-agent-1.1",
-    }
+    row = {"instance_id": task["instance_id"], "policy": policy, "subset": subset, "outcome": outcome}
+    row |= {"model_patch": patch if status not in ("empty_patch", "infra_error") else ""}
+    row |= {"messages": make_messages(task, policy, outcome, turns)}
+    row |= {"info": {"exit_status": outcome, "model_stats": {"api_calls": len(turns)}}}
+    return row | {"trajectory_format": "mini-swe-agent-1.1"}
 
 
 def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -> dict:
     status, outcome = verdict
-    good, others = status == "resolved", task["PASS_TO_PASS"]
-    grade = Grade.of(
-        {
-            "instance_id": task["instance_id"],
-            "policy": policy,
-            "subset": subset,
-            "status": status,
-            "resolved": good,
-            "outcome": outcome,
-            "reason": {
-                "infra_error": "the rollout ended as model_lost",
-                "unresolved": "2 tests do not pass",
-            }.get(status, ""),
-            "seconds": 1.5,
-        }
-    )
+    good, broken, others = status == "resolved", task["FAIL_TO_PASS"], task["PASS_TO_PASS"]
+    said = {"infra_error": "the rollout ended as model_lost", "unresolved": "2 tests do not pass"}
+    row = {"instance_id": task["instance_id"], "policy": policy, "subset": subset, "status": status}
+    row |= {"resolved": good, "outcome": outcome, "reason": said.get(status, ""), "seconds": 1.5}
+    grade = Grade.of(row)
     if status in ("resolved", "unresolved"):
-        grade["tests_status"] = {
-            "FAIL_TO_PASS": {
-                "success": task["FAIL_TO_PASS"] if good else [],
-                "failure": [] if good else task["FAIL_TO_PASS"],
-            },
-            "PASS_TO_PASS": {
-                "success": others if good else others[1:],
-                "failure": [] if good else others[:1],
-            },
-        }
+        repaired = {"success": broken if good else [], "failure": [] if good else broken}
+        held = {"success": others if good else others[1:], "failure": [] if good else others[:1]}
+        grade["tests_status"] = {"FAIL_TO_PASS": repaired, "PASS_TO_PASS": held}
     return grade
 
 
@@ -238,9 +193,8 @@ def keep_log(results: Path, grade: dict) -> None:
     """Stores the test output of a failed attempt where the grader does, and names it in the grade."""
     if grade["status"] == "unresolved":
         grade["run"] = digest(grade)
-        log = (
-            f"{'.' * 6000}\n{HOSTILE}\nFAILED tests/test_core.py - AssertionError of {grade['instance_id']}\n"
-        )
+        named = f"FAILED tests/test_core.py - AssertionError of {grade['instance_id']}"
+        log = f"{'.' * 6000}\n{HOSTILE}\n{named}\n"
         Archive(results / "progress" / "runs").put(grade["run"], RunEvidence.of({"ended": "ran", "log": log}))
 
 
@@ -291,16 +245,7 @@ def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list
     return tasks[:size], lock
 
 
-def write_run(
-    results: Path,
-    policy: str,
-    subset: str,
-    tasks: list[dict],
-    lock: dict,
-    shards: int,
-    seed: int,
-    sample: int = 0,
-) -> dict:
+def write_run(results, policy, subset, tasks, lock, shards, seed, sample=0) -> dict:
     """Writes rollouts, grades and report of one policy's sample on one subset. Returns the report.
 
     Each model loses a task to infrastructure, and the script loses one of forge-train. Two of three tasks
@@ -320,14 +265,9 @@ def write_run(
         rows = [make_trajectory(task, policy, subset, verdicts[task["instance_id"]], rng) for task in mine]
         if shard == 0 and subset.endswith("heldout"):
             rows[0]["messages"][1]["content"] = HOSTILE
-            rows[0]["messages"][2:2] = [
-                {
-                    "role": "assistant",
-                    "content": f"{HOSTILE}\n```bash\necho '{HOSTILE}'\n```",
-                    "extra": {"usage": {"prompt_tokens": 9, "completion_tokens": 9}},
-                },
-                {"role": "user", "content": HOSTILE},
-            ]
+            turn = {"role": "assistant", "content": f"{HOSTILE}\n```bash\necho '{HOSTILE}'\n```"}
+            turn |= {"extra": {"usage": {"prompt_tokens": 9, "completion_tokens": 9}}}
+            rows[0]["messages"][2:2] = [turn, {"role": "user", "content": HOSTILE}]
             rows[0]["model_patch"] = HOSTILE
         grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in mine]
         for grade in grades:
@@ -524,13 +464,3 @@ def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str
     write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
     write_object(folder / f"usage{suffix}.json", sorted(usage.items()))
     stage.write([folder / f"preds{suffix}.json", folder / f"usage{suffix}.json"])
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--train", type=int, default=300)
-    parser.add_argument("--heldout", type=int, default=120)
-    parser.add_argument("--samples", type=json.loads, default={})
-    arguments = parser.parse_args()
-    build(arguments.folder.resolve(), arguments.train, arguments.heldout, samples=arguments.samples)
