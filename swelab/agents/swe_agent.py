@@ -292,11 +292,7 @@ def instance(
             "post_startup_commands": start_commands(*start),
             "post_startup_command_timeout": 900,
         },
-        "problem_statement": {
-            "type": "text",
-            "text": task.problem_statement,
-            "id": task.instance_id,
-        },
+        "problem_statement": {"type": "text", "text": task.problem_statement, "id": task.instance_id},
     }
 
 

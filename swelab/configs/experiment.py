@@ -15,18 +15,10 @@ from swelab.configs.recipe_model import Recipe
 from swelab.configs.trained_on import rl_recipes, sft_recipes, subsets_behind, training_runs, training_subsets
 from swelab.records import InputError, Record
 
-NO_RESULT = (
-    "api_base",
-    "api_key_env",
-    "budget_dollars",
-    "cache_last_messages",
-    "endpoint",
-    "job",
-    "max_lost",
-    "price",
-    "rates",
-    "samples",
-    "shards",
+NO_RESULT = tuple(
+    """
+api_base api_key_env budget_dollars cache_last_messages endpoint job max_lost price rates samples shards
+""".split()
 )
 """Settings of a policy that do not affect results, such as payment and addresses."""
 PAIRED = "full_dpo_distributed"

@@ -318,15 +318,7 @@ _NOISE = re.compile(
     r"|At least one job did not|WorkflowError:\s+At least one job|Stopping further|Error in rule"
     r"|Shutting down|RuleException:\s+CalledProcessError"
 )
-_SECRET = (
-    "workflow_started",
-    "shellcmd",
-    "resources_info",
-    "debug_dag",
-    "rulegraph",
-    "job_started",
-    "progress",
-)
+_SECRET = tuple("workflow_started shellcmd resources_info debug_dag rulegraph job_started progress".split())
 _DONE = "Nothing to be done"
 
 

@@ -26,10 +26,7 @@ UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"
 
 def parse(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=about,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     _what(parser.add_argument)
     _how(parser.add_argument)
     return parser.parse_args(arguments)
@@ -78,11 +75,7 @@ def _what(add: Callable[..., Any]) -> None:
 def _how(add: Callable[..., Any]) -> None:
     add("--api-base", default="", help="address of the service, such as http://host:8000/v1")
     add("--api-key-env", default="", help="environment variable with the key for --api-base")
-    add(
-        "--scaffold",
-        default="",
-        help=f"name in configs/scaffolds, or a file; by default {DEFAULT_SCAFFOLD}",
-    )
+    add("--scaffold", default="", help=f"name in configs/scaffolds, or a file; by default {DEFAULT_SCAFFOLD}")
     add("--max-concurrent", type=at_least(1), default=4, help="number of attempts at once")
     add("--samples", type=at_least(1), default=1, help="number of attempts per task, each with its own seed")
     add("--step-limit", type=at_least(1), help="limit of model calls per attempt; by default the scaffold's")

@@ -105,12 +105,7 @@ Report: {report}. People: {authors}.
 
 
 def write_leaderboard(
-    folder: Path,
-    to: Path,
-    name: str,
-    details: Record,
-    clean: Callable[[str], str] = str,
-    max_lost: int = 0,
+    folder: Path, to: Path, name: str, details: Record, clean: Callable[[str], str] = str, max_lost: int = 0
 ) -> Path:
     """Writes the submission for the evaluation in `folder`. Returns its folder, `to`/<date>_<name>.
 

@@ -56,10 +56,7 @@ def prompt_row(source: Source, row: Record, form: str) -> Record:
         instance = {"instance": row, "data_source": set_name(source.data)}
         return {"text": row["problem_statement"], "metadata": instance}
     subset = "gym" if source.images == "swe-gym" else "verified"
-    return {
-        "prompt": row["problem_statement"],
-        "metadata": {**row, "subset": subset, "split": source.split},
-    }
+    return {"prompt": row["problem_statement"], "metadata": {**row, "subset": subset, "split": source.split}}
 
 
 def set_name(data: str) -> str:

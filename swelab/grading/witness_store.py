@@ -36,8 +36,7 @@ class KeptWitness(TypedRecord):
     )
     removed: list[str] = field("files that must not exist")
     cases: dict[str, list[int]] = field(
-        "maps a question file to the numbers of its requested cases; all cases of other files",
-        default={},
+        "maps a question file to the numbers of its requested cases; all cases of other files", default={}
     )
     args: list[str] = field("arguments of pytest")
     repaired: list[str] = field("tests that the patch must repair; the other tests were selected at random")

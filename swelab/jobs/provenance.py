@@ -15,21 +15,11 @@ from pathlib import Path
 
 from swelab.records import InputError, Record, digest, sha256_file, write_json
 
-PACKAGES = (
-    "accelerate",
-    "datasets",
-    "litellm",
-    "mini-swe-agent",
-    "numpy",
-    "scipy",
-    "sglang",
-    "snakemake",
-    "swebench",
-    "tokenizers",
-    "torch",
-    "torchtune",
-    "transformers",
-    "trl",
+PACKAGES = tuple(
+    """
+accelerate datasets litellm mini-swe-agent numpy scipy sglang snakemake swebench tokenizers torch torchtune
+transformers trl
+""".split()
 )
 STARTED = time.time()
 ROOT = Path(__file__).resolve().parents[2]

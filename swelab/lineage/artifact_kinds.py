@@ -358,9 +358,7 @@ ARTIFACTS = {
         needs={**GRADED, "predictions": "predictions", "grades": lambda at: at.shards("grades")},
     ),
     "cheats": Kind(
-        rules="check_cheats",
-        files={"verdicts": "results/cheats/{subset}.json"},
-        needs={"tasks": "lock.kept"},
+        rules="check_cheats", files={"verdicts": "results/cheats/{subset}.json"}, needs={"tasks": "lock.kept"}
     ),
     "model": Kind(
         rules="make_base_model fetch_model take_model convert_model",

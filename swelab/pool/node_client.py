@@ -35,10 +35,7 @@ class Link:
             socket_options=KEEPALIVE,
         )
         self._client = httpx.AsyncClient(
-            base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
-            transport=transport,
-            trust_env=False,
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
         )
 
     async def ask(self, path: str, body: Record, seconds: float) -> Record:

@@ -8,8 +8,7 @@ class HeldImage(ClosedRecord):
     """An image from which sandboxes can start."""
 
     digest: str = field(
-        "digest of the manifest for this platform, or of the apptainer file",
-        pattern="^sha256:[0-9a-f]{64}$",
+        "digest of the manifest for this platform, or of the apptainer file", pattern="^sha256:[0-9a-f]{64}$"
     )
     bytes: Count = field("size of the image's files; shared layers are counted in full")
     folder: str = field(

@@ -264,6 +264,5 @@ class Lock(ClosedRecord):
         default=(),
     )
     leaks: list[Leak] = field(
-        "files readable by the agent that reveal answers of tasks; absent if there are none",
-        default=(),
+        "files readable by the agent that reveal answers of tasks; absent if there are none", default=()
     )

@@ -41,8 +41,7 @@ class Artifacts:
             patch = done.trajectory["model_patch"] or ""
             masked = {"trained": group.treated.trained[place], "untrained": group.treated.reason(place)}
             write_json(
-                folder / "traj.json",
-                trajectory_of(done) | {"info": info(done, attempt) | masked | named},
+                folder / "traj.json", trajectory_of(done) | {"info": info(done, attempt) | masked | named}
             )
             write_bytes(folder / "patch.diff", patch.encode("utf-8", "surrogateescape"))
             said = {

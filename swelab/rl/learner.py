@@ -4,10 +4,10 @@ Weights are read and written in Hugging Face layout. With several ranks, each pr
 which holds its share of the weights and of the optimizer state. `ranked_learner` starts the processes and
 divides the batches.
 
-A model that computes in bfloat16 has a copy of its weights in float32.
-A weight in bfloat16 has 8 significant bits. A step of AdamW at a learning rate of 1e-6 is smaller than half
-of its last bit, so a step on weights in bfloat16 leaves nearly all of them as they were. Therefore the
-optimizer steps on weights in float32, which also collect the gradients. The model computes with copies.
+A model that computes in bfloat16 has a copy of its weights in float32. A weight in bfloat16 has 8 significant
+bits. A step of AdamW at a learning rate of 1e-6 is smaller than half of its last bit, so a step on weights in
+bfloat16 leaves nearly all of them as they were. Therefore the optimizer steps on weights in float32, which
+also collect the gradients. The model computes with copies.
 """
 
 import os

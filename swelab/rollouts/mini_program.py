@@ -22,16 +22,10 @@ from swelab.records.task_records import Task
 from swelab.rollouts.predictions import load_predictions
 
 PREDICTIONS = "preds.json"
-HIDDEN = (
-    "patch",
-    "test_patch",
-    "eval_script",
-    "FAIL_TO_PASS",
-    "PASS_TO_PASS",
-    "hints_text",
-    "hint",
-    "verifier_tar",
-    "solution_tar",
+HIDDEN = tuple(
+    """
+patch test_patch eval_script FAIL_TO_PASS PASS_TO_PASS hints_text hint verifier_tar solution_tar
+""".split()
 )
 """Fields of a task that are hidden from the program, because they contain the answer."""
 ENVIRONMENT = "swelab.rollouts.program_environment.ProgramEnvironment"

@@ -5,15 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.files.json_streams import KeyFilter, Spool, object_items
-from swelab.records import (
-    InputError,
-    as_record,
-    decoder,
-    read_jsonl,
-    read_record,
-    read_records,
-    read_text,
-)
+from swelab.records import InputError, as_record, decoder, read_jsonl, read_record, read_records, read_text
 from swelab.records.attempt_records import Prediction, Trajectory
 from swelab.rollouts.own_eval import own_eval
 

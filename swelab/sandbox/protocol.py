@@ -68,13 +68,7 @@ class SandboxFull(LimitMet):
     """The command wrote more than `disk_bytes`, or a file bigger than `file_bytes`."""
 
 
-_MET = {
-    "wall": Timeout,
-    "cpu": CpuExceeded,
-    "memory": OutOfMemory,
-    "disk": SandboxFull,
-    "file": SandboxFull,
-}
+_MET = {"wall": Timeout, "cpu": CpuExceeded, "memory": OutOfMemory, "disk": SandboxFull, "file": SandboxFull}
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,11 @@ from swelab.scores.statistics.multi_run import Attempts, detectable_differences,
 from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits, wilson
 from swelab.scores.statistics.paired_rates import POWER
 
-GATE_FIELDS = (
-    "gold_runs",
-    "gold_tasks",
-    "gold_resolved_each_time",
-    "gold_runs_resolved",
-    "kept",
-    "null_tasks",
-    "null_kept",
-    "private",
-    "flaky",
-    "broken",
-    "unjudged",
+GATE_FIELDS = tuple(
+    """
+gold_runs gold_tasks gold_resolved_each_time gold_runs_resolved kept null_tasks null_kept private flaky
+broken unjudged
+""".split()
 )
 PLANNED_RUNS = (1, 3, 5, 10)
 """Numbers of runs for which a score contains the smallest detectable difference."""

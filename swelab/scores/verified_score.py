@@ -26,21 +26,11 @@ from swelab.scores.statistics.permutation_test import (
     sign_flip,
 )
 
-POLICY_FIELDS = (
-    "resolve_rate",
-    "interval",
-    "resolved",
-    "total",
-    "infra_errors",
-    "without_infra_errors",
-    "statuses",
-    "outcomes",
-    "runs",
-    "spread",
-    "pass_at",
-    "pass_all",
-    "detectable",
-    "usage",
+POLICY_FIELDS = tuple(
+    """
+resolve_rate interval resolved total infra_errors without_infra_errors statuses outcomes runs spread pass_at
+pass_all detectable usage
+""".split()
 )
 RUN_METHODS = {
     "test": "paired permutation (sign flips of differences by task), exact, two-sided",

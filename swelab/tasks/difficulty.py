@@ -33,13 +33,7 @@ _KINDS = ("hosted", "checkpoint")
 
 
 def rate_tasks(
-    tasks: Iterable[Task],
-    *,
-    rater: Rater,
-    policy_name: str,
-    policy: Policy,
-    progress: Path,
-    workers: int,
+    tasks: Iterable[Task], *, rater: Rater, policy_name: str, policy: Policy, progress: Path, workers: int
 ) -> Iterator[Difficulty]:
     """Yields a record of difficulty for each task, in the order of the tasks. Messages are stored on disk.
 
@@ -124,10 +118,7 @@ def prompt(task: Task, rater: Rater) -> list[dict[str, str]]:
     """Returns the messages that ask for a task's difficulty. Raises InputError for a broken template."""
     try:
         return [
-            {
-                "role": role,
-                "content": _template(template).render(**task),
-            }
+            {"role": role, "content": _template(template).render(**task)}
             for role, template in (("system", rater.system_template), ("user", rater.instance_template))
         ]
     except TemplateError as error:

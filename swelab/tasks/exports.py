@@ -57,11 +57,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
             raise InputError("no task", f"subset {name}", "at least one")
     counts["docker_images.txt"] = len(image_names)
     known = sum("@" in image for image in image_names)
-    return {
-        "lines": dict(sorted(counts.items())),
-        "left_out": dict(left_out),
-        "images_with_digest": known,
-    }
+    return {"lines": dict(sorted(counts.items())), "left_out": dict(left_out), "images_with_digest": known}
 
 
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
@@ -103,10 +99,7 @@ def gold_prediction(task: Task) -> Record | None:
 def slime_row(task: Task, data_source: str) -> Record:
     """Returns slime's prompt row: {text, metadata: {instance, data_source}}."""
     instance = evaluation_row(task) | ({"image_name": image_name(task)} if "image_name" in task else {})
-    return {
-        "text": task.problem_statement,
-        "metadata": {"instance": instance, "data_source": data_source},
-    }
+    return {"text": task.problem_statement, "metadata": {"instance": instance, "data_source": data_source}}
 
 
 def miles_row(task: Task, name: str, split: str) -> Record:

@@ -31,13 +31,7 @@ GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "co
 
 def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Runs git in a trusted `tree` with a fixed identity, date and configuration. Does not raise."""
-    return subprocess.run(
-        [*GIT, *arguments],
-        cwd=tree,
-        env=GIT_ENVIRONMENT,
-        input=data,
-        capture_output=True,
-    )
+    return subprocess.run([*GIT, *arguments], cwd=tree, env=GIT_ENVIRONMENT, input=data, capture_output=True)
 
 
 def apply_patch(

@@ -5,14 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 from swelab.configs.kinds.repo import Repo
-from swelab.configs.kinds.subset import (
-    DatasetSubset,
-    DrillSubset,
-    ForgeSubset,
-    OwnSubset,
-    Subset,
-    repos_of,
-)
+from swelab.configs.kinds.subset import DatasetSubset, DrillSubset, ForgeSubset, OwnSubset, Subset, repos_of
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend

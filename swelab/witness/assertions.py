@@ -48,12 +48,8 @@ OPERATORS = {
     ast.NotIn: "not in",
 }
 MATCHES = {"match": "match", "search": "search", "fullmatch": "fullmatch"}
-MOCK_ASSERTIONS = (
-    "assert_called",
-    "assert_any_call",
-    "assert_has_calls",
-    "assert_not_called",
-    "assert_awaited",
+MOCK_ASSERTIONS = tuple(
+    "assert_called assert_any_call assert_has_calls assert_not_called assert_awaited".split()
 )
 
 

@@ -172,12 +172,7 @@ def _gold_value(
 
 
 def _worth(
-    slot: Slot,
-    part: str,
-    values: list[Data],
-    bug: list[Data] | None,
-    sight: frozenset[str],
-    guesses: Guesses,
+    slot: Slot, part: str, values: list[Data], bug: list[Data] | None, sight: frozenset[str], guesses: Guesses
 ) -> tuple[float, str]:
     """Returns (bits of the operand that is hardest to guess, how it could be guessed or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):

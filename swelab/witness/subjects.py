@@ -28,16 +28,7 @@ from swelab.witness.tables import class_marks, direct_helpers, only_value, posit
 
 RUNNERS = frozenset(("pytest", "_pytest", "unittest", "nose", "hypothesis", "mock", "freezegun", "six"))
 CLEAN_FIXTURES = frozenset(
-    (
-        "tmp_path",
-        "tmpdir",
-        "tmp_path_factory",
-        "tmpdir_factory",
-        "monkeypatch",
-        "request",
-        "mocker",
-        "subtests",
-    )
+    tuple("tmp_path tmpdir tmp_path_factory tmpdir_factory monkeypatch request mocker subtests".split())
 )
 _SELF = ("self", "cls")
 

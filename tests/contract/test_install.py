@@ -209,11 +209,7 @@ def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
 
 @pytest.mark.parametrize(
     "builds, cpu_builds, gpu, found",
-    [
-        (["cuda"], ["cpu"], False, "cpu"),
-        (["cuda"], [], False, "13.0"),
-        (["cpu", "cuda"], [], True, "13.0"),
-    ],
+    [(["cuda"], ["cpu"], False, "cpu"), (["cuda"], [], False, "13.0"), (["cpu", "cuda"], [], True, "13.0")],
     ids=["torch's own index", "no CPU build", "a GPU"],
 )
 def test_torch_is_the_build_that_the_machine_needs(bare, index, tmp_path, builds, cpu_builds, gpu, found):
@@ -223,10 +219,7 @@ def test_torch_is_the_build_that_the_machine_needs(bare, index, tmp_path, builds
     lists.write_text(f"#!/bin/sh\n{'echo GPU 0: H100' if gpu else 'exit 9'}\n")
     lists.chmod(0o755)
     code, text = install(
-        bare,
-        index.fill(name, *builds),
-        cpu_index=cpu_index,
-        PATH=f"{tmp_path}:{without_uv()}",
+        bare, index.fill(name, *builds), cpu_index=cpu_index, PATH=f"{tmp_path}:{without_uv()}"
     )
     assert code == 0 and build(bare) == found, text
     assert ("has a CPU build: the CUDA build comes instead" in text) == (found != "cpu" and not gpu)

@@ -184,8 +184,4 @@ def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tm
         grades()
     assert grades(max_lost=2) == ["infra_error"] * 3
     monkeypatch.setattr(grading, "open_backend", open_backend)
-    assert grades() == [
-        "apply_failed",
-        "apply_failed",
-        "infra_error",
-    ]  # the lost rollout is not graded
+    assert grades() == ["apply_failed", "apply_failed", "infra_error"]  # the lost rollout is not graded

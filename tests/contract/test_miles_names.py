@@ -65,7 +65,7 @@ def test_the_original_s_own_values_change_nothing_but_what_verl_cannot_take(trai
     --rollout-num-gpus-per-engine 1 --sglang-mem-fraction-static 0.7 --attention-dropout 0.0
     --hidden-dropout 0.0 --accumulate-allreduce-grads-in-fp32 --attention-softmax-in-fp32
     --attention-backend flash --actor-num-nodes 1 --actor-num-gpus-per-node 4 --colocate"""
-    done = train(trainer, *options.split())
+    done = train(trainer, f"{HERE}/{RUN}", *options.split())
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "results/rl/miles-4b/checkpoint.json"
 
@@ -93,7 +93,7 @@ def test_a_global_batch_makes_optimizer_steps(trainer):
     ],
 )
 def test_what_the_run_script_refuses(trainer, options, said):
-    done = train(trainer, *options.split())
+    done = train(trainer, f"{HERE}/{RUN}", *options.split())
     assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done.stderr
     assert done.stdout == "" and not (trainer.parent / "out").exists()
 

@@ -37,10 +37,7 @@ SCRIPTS = {
     "repairs": ["```bash\nsed -i 's/a - b/a + b/' calc/core.py\n```", DONE],
     "leaves": ["```bash\ntrue\n```", DONE],
     "lost": [],
-    "calls": [
-        call("bash", command="sed -i 's/a - b/a + b/' calc/core.py"),
-        call("submit"),
-    ],
+    "calls": [call("bash", command="sed -i 's/a - b/a + b/' calc/core.py"), call("submit")],
 }
 VERSION = 7
 TOOLS = "tools.yaml"

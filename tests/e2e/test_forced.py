@@ -15,13 +15,11 @@ pytestmark = pytest.mark.full
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 ROLLOUT = "results/rollouts/paid/drill-heldout/000of001.jsonl"
 RATING = "results/difficulty/paid/drill-heldout.jsonl"
-MADE = (
-    "repos/drill.tar",
-    "repos/drill.json",
-    "tasks/drill-heldout.json",
-    "tasks/drill-heldout.manifest.json",
-    "tasks/drill-heldout.lock.json",
-    "tasks/drill-heldout.kept.json",
+MADE = tuple(
+    """
+repos/drill.tar repos/drill.json tasks/drill-heldout.json tasks/drill-heldout.manifest.json
+tasks/drill-heldout.lock.json tasks/drill-heldout.kept.json
+""".split()
 )
 
 

@@ -19,13 +19,12 @@ from tests.processes import command_line, matching
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 KILLS = int(os.environ.get("SWELAB_KILLS", "3"))
-IDENTICAL = (
-    "results/tasks/small-train.json",
-    "results/tasks/small-forge.json",
-    "results/tasks/small-heldout.json",
-    "results/rollouts/scripted/small-train/001of002.jsonl",
-    "results/rollouts/scripted/small-forge/000of002.jsonl",
-    "results/sft/small/dataset.jsonl",
+IDENTICAL = tuple(
+    """
+results/tasks/small-train.json results/tasks/small-forge.json results/tasks/small-heldout.json
+results/rollouts/scripted/small-train/001of002.jsonl results/rollouts/scripted/small-forge/000of002.jsonl
+results/sft/small/dataset.jsonl
+""".split()
 )
 
 

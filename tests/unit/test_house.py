@@ -43,12 +43,8 @@ MAY_USE = {
     "sharing": FOUNDATION | {"evaluation", "grading", "scores", "sharing", "tasks"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }
-TORCH_ROOMS = (
-    "swelab/sft/",
-    "swelab/rl/",
-    "swelab/models/serving/shims/",
-    "benchmarks/rl.py",
-    "benchmarks/memory.py",
+TORCH_ROOMS = tuple(
+    "swelab/sft/ swelab/rl/ swelab/models/serving/shims/ benchmarks/rl.py benchmarks/memory.py".split()
 )
 BY_HAND = """
 evaluate publish write_prompts compose_recipes browse export_leaderboard export_harbor import_harbor
@@ -171,14 +167,11 @@ IRREGULAR = "left|lost|given|cut|sent|spent|written|shown|heard|paid|chosen|brok
 VERBS = {"embed", "feed", "need", "seed"}
 OF_FILES = {
     ROOT / "swelab" / name
-    for name in (
-        "grading/evidence.py",
-        "grading/witness_store.py",
-        "models/billing/paid_turns.py",
-        "records/report_records.py",
-        "records/task_records.py",
-        "records/witness_records.py",
-        "tasks/pass_rates.py",
+    for name in tuple(
+        """
+    grading/evidence.py grading/witness_store.py models/billing/paid_turns.py records/report_records.py
+    records/task_records.py records/witness_records.py tasks/pass_rates.py
+    """.split()
     )
 }
 """Modules whose records are in users' files, so the fields keep their names."""

@@ -84,8 +84,7 @@ class Config(Recipe):
         "bubblewrap", description=f"what makes the sandboxes: {meanings(BACKENDS)}; changes no result"
     )
     image_prefix: str = Field(
-        "",
-        description="registry mirror, put before the names of images; changes no result",
+        "", description="registry mirror, put before the names of images; changes no result"
     )
     images_at_once: int = Field(
         4, ge=1, le=64, description="number of images that are pulled at the same time"

@@ -38,9 +38,7 @@ class DebuggerSettings(Recipe):
         True, description="whether a new pdb session sets the earlier breakpoints again"
     )
     entrypoint: OrAbsent[str] = Field(
-        None,
-        min_length=1,
-        description="shell command that eval runs, in place of the task's own command",
+        None, min_length=1, description="shell command that eval runs, in place of the task's own command"
     )
     end_on_pass: bool = Field(
         True, description="whether the rollout ends, with its patch submitted, when eval exits with code 0"

@@ -16,7 +16,7 @@ class Rater(Recipe):
     )
     instance_template: str = Field(
         description="jinja2 template of the user message; its variables are the fields of the task's row: "
-        "problem_statement, patch, ...",
+        "problem_statement, patch, ..."
     )
     ratings: dict[str, int] = Field(
         {"easy": 1, "medium": 5, "hard": 9},

@@ -82,15 +82,7 @@ class GitRepo(Recipe):
     )
     owner: Owner = "own"
     targets: Targets
-    tests: Tests = [
-        "test_*.py",
-        "*/test_*.py",
-        "*_test.py",
-        "tests/*",
-        "*/tests/*",
-        "conftest.py",
-        "*/conftest.py",
-    ]
+    tests: Tests = "test_*.py */test_*.py *_test.py tests/* */tests/* conftest.py */conftest.py".split()
     exclude: list[str] = Field(
         ["*.egg-info", "__pycache__", "*.pyc"],
         description="patterns of file and folder names in the commit that a checkout does not contain",

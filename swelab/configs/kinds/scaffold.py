@@ -37,7 +37,7 @@ class _Loop(Recipe):
     )
     observation_template: str = Field(
         description="jinja2 template of an observation; output.returncode, output.output, "
-        "output.exception_info",
+        "output.exception_info"
     )
     format_error_template: str = Field(
         "Answer with exactly one bash block.", description="jinja2 template of the reply to a malformed turn"

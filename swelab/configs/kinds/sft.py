@@ -44,8 +44,7 @@ class Selection(Recipe):
         "witness confirms (docs/grading.md)",
     )
     unresolved: bool = Field(
-        False,
-        description="whether unresolved trajectories are used too; forged ones never are",
+        False, description="whether unresolved trajectories are used too; forged ones never are"
     )
     nonempty_patch: bool = Field(False, description="use only trajectories with a patch")
     no_test_edits: bool = Field(

@@ -7,14 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from swelab.configs.kinds.kodcode_subset import KodcodeSubset as KodcodeSubset
-from swelab.configs.kinds.subset_parts import (
-    Guard,
-    HeldoutShare,
-    Limit,
-    Seed,
-    Side,
-    Tests,
-)
+from swelab.configs.kinds.subset_parts import Guard, HeldoutShare, Limit, Seed, Side, Tests
 from swelab.configs.kinds.subset_parts import Validation as Validation
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
 from swelab.records import InputError

@@ -51,6 +51,6 @@ Tests = Annotated[
     Literal["visible", "hidden"],
     Field(
         description="whether the agent sees the tests to repair; if they are hidden, their files are missing "
-        "from the checkout, and the statement does not name them",
+        "from the checkout, and the statement does not name them"
     ),
 ]

@@ -182,9 +182,7 @@ class Results:
 
 
 def judge(
-    task: Record,
-    status: dict[str, str],
-    accepts: Callable[[str, str, set[str]], bool] | None = None,
+    task: Record, status: dict[str, str], accepts: Callable[[str, str, set[str]], bool] | None = None
 ) -> TestVerdicts:
     """Returns the per-test verdicts, in the task's order.
 

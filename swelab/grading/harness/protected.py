@@ -19,27 +19,9 @@ from swelab.sandbox import WORKDIR
 RUNNER_FILES = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml"),
     *("tox.ini", "tox.toml", "setup.cfg", ".coveragerc", "sitecustomize.py", "usercustomize.py"),
-    *(
-        "*.pth",
-        "*.egg-link",
-        ".env",
-        ".envrc",
-        ".python-version",
-        "*.dist-info",
-        "*.egg-info",
-        "entry_points.txt",
-    ),
+    *"*.pth *.egg-link .env .envrc .python-version *.dist-info *.egg-info entry_points.txt".split(),
     *("package.json", "jest.config.*", "vitest.config.*", "karma.conf.*", ".mocharc*", ".babelrc*"),
-    *(
-        "babel.config.*",
-        "Cargo.toml",
-        "build.rs",
-        "go.mod",
-        "pom.xml",
-        "build.gradle*",
-        "phpunit.xml*",
-        ".rspec",
-    ),
+    *"babel.config.* Cargo.toml build.rs go.mod pom.xml build.gradle* phpunit.xml* .rspec".split(),
     *("test_*.py", "*_test.py", "*_test.go", "testdata", "go.work", "runtests.py", "activate", "activate.*"),
 )
 """Names of files that are protected in every folder."""

@@ -119,20 +119,7 @@ COMMANDS = {
 Used for SWE-bench's older rows and SWE-Gym's rows.
 """
 
-_NOT_TESTS = (
-    ".json",
-    ".png",
-    ".csv",
-    ".txt",
-    ".md",
-    ".jpg",
-    ".jpeg",
-    ".pkl",
-    ".yml",
-    ".yaml",
-    ".toml",
-    ".rst",
-)
+_NOT_TESTS = tuple(".json .png .csv .txt .md .jpg .jpeg .pkl .yml .yaml .toml .rst".split())
 
 
 @dataclass(frozen=True)

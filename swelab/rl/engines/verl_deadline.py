@@ -46,9 +46,7 @@ class Deadline:
     seconds."""
 
     def __init__(
-        self,
-        left: Callable[[], float | None] = seconds_left,
-        clock: Callable[[], float] = time.monotonic,
+        self, left: Callable[[], float | None] = seconds_left, clock: Callable[[], float] = time.monotonic
     ):
         self._left, self._clock = left, clock
         self._begun: float | None = None

@@ -18,19 +18,7 @@ from swelab.records import InputError, Record, read_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.scores.report.trajectories import packed_record, tests, tokens, turns, view, visible
 
-COLUMNS = (
-    "id",
-    "sample",
-    "status",
-    "outcome",
-    "repo",
-    "what",
-    "turns",
-    "seconds",
-    "reason",
-    "place",
-    "packed",
-)
+COLUMNS = tuple("id sample status outcome repo what turns seconds reason place packed".split())
 """Columns of the list.
 
 what: mutation operator and function. seconds: duration of the tests. place: file and line of the trajectory,
@@ -98,10 +86,7 @@ class Packs:
 
 
 def read_attempts(
-    run: Wildcards,
-    selection: Selection,
-    tasks: Mapping[str, Mapping[str, str]],
-    shown: Mapping[str, Record],
+    run: Wildcards, selection: Selection, tasks: Mapping[str, Mapping[str, str]], shown: Mapping[str, Record]
 ) -> ListedAttempts:
     """Reads a policy's attempts on a subset. Counts all attempts, and keeps listed and packed attempts.
 

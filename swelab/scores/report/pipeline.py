@@ -55,10 +55,7 @@ class Box:
 def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
     """Returns the edges (source key, target key) between the artifacts of this experiment."""
     starts = {evidence.at.recipe(RL, name).start for name in learned_names(evidence)}
-    made = [
-        *zip(evidence.compared_weights, ("first", "second")),
-        *((start, "learned") for start in starts),
-    ]
+    made = [*zip(evidence.compared_weights, ("first", "second")), *((start, "learned") for start in starts)]
     nodes = [(WEIGHTS.get(weights.partition(":")[0]), target) for weights, target in made]
     return EDGES + [(node, target) for node, target in nodes if node]
 

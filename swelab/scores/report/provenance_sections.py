@@ -84,10 +84,7 @@ def chart(title: str, figure: str, caption: str) -> str:
 def lengths(evidence: ReportData) -> str:
     """Returns histograms: turns and tokens of every run's trajectories, and tokens of training rows."""
     parts = ""
-    shown = {
-        "turns": "Turns of the policy",
-        "tokens": "Tokens of the conversation at the policy's last turn",
-    }
+    shown = {"turns": "Turns of the policy", "tokens": "Tokens of the conversation at the policy's last turn"}
     for field, title in shown.items():
         charts = ""
         for run in evidence.runs:

@@ -12,18 +12,11 @@ from swelab.records.typed import TypedRecord, field
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
 """Keys of the list of resolved instances in files of SWE-bench, SWE-smith and the leaderboard."""
-OTHERS = (
-    "unresolved_ids",
-    "ids_unresolved",
-    "submitted_ids",
-    "completed_ids",
-    "incomplete_ids",
-    "empty_patch_ids",
-    "error_ids",
-    "infra_failure_ids",
-    "ambiguous_failure_ids",
-    "no_generation",
-    "no_logs",
+OTHERS = tuple(
+    """
+unresolved_ids ids_unresolved submitted_ids completed_ids incomplete_ids empty_patch_ids error_ids
+infra_failure_ids ambiguous_failure_ids no_generation no_logs
+""".split()
 )
 """Keys of lists of instances that are in the benchmark and do not count as resolved."""
 

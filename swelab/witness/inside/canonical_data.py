@@ -49,11 +49,7 @@ _REPR = (
     slice,
     complex,
 )
-_SEQUENCES = (
-    (list, "l"),
-    (tuple, "t"),
-    (collections.deque, "q"),
-)
+_SEQUENCES = ((list, "l"), (tuple, "t"), (collections.deque, "q"))
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _MATCH = type(re.match("", ""))
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # address of an object: differs between runs

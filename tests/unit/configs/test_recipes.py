@@ -112,19 +112,13 @@ def test_rows_may_come_from_several_runs(configs):
     )
     sft = configs / "sft" / "demo.yaml"
     load_experiment("demo", configs)
-    assert training_runs("demo", configs) == [
-        ("scripted", "drill-train"),
-        ("scripted", "forge-train"),
-    ]
+    assert training_runs("demo", configs) == [("scripted", "drill-train"), ("scripted", "forge-train")]
     sources = (
         "sources:\n- {policy: bought, subsets: [drill-train]}\n- {policy: scripted, subsets: [drill-train]}\n"
     )
     sft.write_text(sft.read_text() + sources)
     load_experiment("demo", configs)
-    assert training_runs("demo", configs) == [
-        ("bought", "drill-train"),
-        ("scripted", "drill-train"),
-    ]
+    assert training_runs("demo", configs) == [("bought", "drill-train"), ("scripted", "drill-train")]
     at = Wildcards({"sft": "demo"}, configs)
     assert at.training_rollouts("grades")[:2] == [
         "results/grades/bought/drill-train/000of002.jsonl",

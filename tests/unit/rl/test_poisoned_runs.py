@@ -63,13 +63,7 @@ def run(work, toy):
     bench = Bench(RepoStore(work / "repos", work / "scratch"), None)
     opened = lambda checkpoint: Learner(checkpoint, recipe, start=toy)  # noqa: E731
     return Training(
-        work,
-        toy,
-        Prompts([TASK], 0),
-        recipe,
-        Place(bench, {}, work, ask),
-        opened,
-        lambda weights: 1,
+        work, toy, Prompts([TASK], 0), recipe, Place(bench, {}, work, ask), opened, lambda weights: 1
     ).run()
 
 

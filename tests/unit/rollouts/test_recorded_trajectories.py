@@ -11,15 +11,7 @@ from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
 from swelab.rollouts.trajectory_files import Broken, recordings
 from tests.at_hand import ROOT, TRAJECTORIES, needs_trajectories
-from tests.unit.recorded_runs import (
-    PATCH,
-    mini,
-    mini_text,
-    trajectory,
-    usual,
-    write_mini,
-    write_run,
-)
+from tests.unit.recorded_runs import PATCH, mini, mini_text, trajectory, usual, write_mini, write_run
 
 
 def read(folder):

@@ -24,14 +24,7 @@ def test_protected(path):
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "pkg/core.py",
-            "pkg/setup.py",
-            "pkg/testing.py",
-            "django/test/client.py",
-            "README.md",
-            "pkg/tasks.py",
-        ),
+        *("pkg/core.py pkg/setup.py pkg/testing.py django/test/client.py README.md pkg/tasks.py".split()),
         *("src/pkg/env.py", "docs/Makefile.md", "pkg/latest_news.py", "tests_util.py"),
     ],
 )

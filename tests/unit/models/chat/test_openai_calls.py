@@ -31,10 +31,7 @@ def fault_of(body):
         ({"message": "You are over your quota of requests a minute: rate limit"}, Kind.BUSY),
         ({"message": "You exceeded your current quota", "code": "insufficient_quota"}, Kind.QUOTA),
         ({"message": "Provider overloaded", "code": 503}, Kind.BUSY),
-        (
-            {"message": "the maximum context length is 32768 tokens", "code": 400},
-            Kind.OVERFLOWED,
-        ),
+        ({"message": "the maximum context length is 32768 tokens", "code": 400}, Kind.OVERFLOWED),
         ("prompt is too long: 200251 tokens > 199999 maximum", Kind.OVERFLOWED),
         ({"message": "upstream went away"}, Kind.UNSURE),
     ],
@@ -55,11 +52,7 @@ def test_another_envelope():
     ("told", "kind", "words"),
     [
         (
-            {
-                "object": "error",
-                "message": "longer than the model's context length",
-                "code": 400,
-            },
+            {"object": "error", "message": "longer than the model's context length", "code": 400},
             Kind.OVERFLOWED,
             "longer than the model's context length",
         ),

@@ -215,11 +215,7 @@ def test_thoughts_without_end_are_malformed_and_name_the_setting(service, capsys
         body["choices"][0]["message"]["reasoning_content"] = "on and"
     talk = model(service)
     place = SimpleNamespace(
-        config=None,
-        close=lambda: None,
-        unsubmitted_patch=lambda: "",
-        get_template_vars=dict,
-        serialize=dict,
+        config=None, close=lambda: None, unsubmitted_patch=lambda: "", get_template_vars=dict, serialize=dict
     )
     task = Task.of({"instance_id": "a__b-1", "problem_statement": "Mend it."})
     record = run_rollout(task, talk, None, "", SCAFFOLD, lambda *_: place)

@@ -94,11 +94,7 @@ def test_numbers_and_flags_may_be_words():
         ("view", {"path": ["a"]}, "view: path is ['a']; expected string"),
         ("view", {"path": "a", "start": True}, "view: start is True; expected integer"),
         ("view", {"path": "a", "start": "x"}, "view: start is 'x'; expected integer"),
-        (
-            "pdb",
-            {"command": "start", "runner": "node"},
-            "pdb: runner is 'node'; expected python",
-        ),
+        ("pdb", {"command": "start", "runner": "node"}, "pdb: runner is 'node'; expected python"),
         ("eval", {"x": 1}, "eval has no argument 'x'; eval takes no arguments"),
         ("eval", "{", "the arguments of 'eval' are no JSON: "),
         ("eval", "[1]", "the arguments of 'eval' are no JSON object"),

@@ -13,18 +13,7 @@ from swelab.models.serving.sglang_shapes import SHAPES
 LIMITS = Limits(64, 100)
 NAMES = sorted(
     {name for shape in SHAPES.values() for name in shape.__struct_fields__}
-    | {
-        "role",
-        "content",
-        "type",
-        "text",
-        "function",
-        "name",
-        "parameters",
-        "arguments",
-        "max_new_tokens",
-        "0",
-    }
+    | set("role content type text function name parameters arguments max_new_tokens 0".split())
 )
 LEAVES = st.one_of(
     st.none(),

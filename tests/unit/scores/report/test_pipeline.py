@@ -9,12 +9,7 @@ from swelab.scores.report.pipeline import edges_of
 from swelab.scores.report.reinforcement import sentences
 from tests.conftest import ROOT
 
-WEIGHTS = {
-    "base": "model:tiny",
-    "sft": "sft:demo",
-    "start": "sft:demo-start",
-    "rl": "rl:demo",
-}
+WEIGHTS = {"base": "model:tiny", "sft": "sft:demo", "start": "sft:demo-start", "rl": "rl:demo"}
 
 
 def experiment(before, after):

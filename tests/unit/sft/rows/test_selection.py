@@ -390,10 +390,7 @@ def test_stats_and_their_validator(tmp_path, tokenizer):
     for change, fault in [
         ({"file": str(path)}, f"match target data file. stats.file = {path} data_file = {data}"),
         ({"file": None}, f"{path}: Invalid stats file: missing string field `file`."),
-        (
-            {"num_samples": 3},
-            "between stats and data file. stats.num_samples = 3 data_file lines = 4",
-        ),
+        ({"num_samples": 3}, "between stats and data file. stats.num_samples = 3 data_file lines = 4"),
         ({"num_samples": "4"}, "Invalid stats file: missing int field `num_samples`."),
         ({"gt_50": None}, "Invalid stats file: missing int field `gt_50`."),
         ({"gt_50": True}, "Invalid stats file: missing int field `gt_50`."),

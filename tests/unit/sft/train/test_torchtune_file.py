@@ -92,7 +92,7 @@ def test_it_is_run_as_the_original_runs_it(tmp_path, config):
     words = tune_command(config, path, 2)[1:]
     assert words[:3] == ["-m", "torchtune._cli.tune", "run"]
     assert words[3:] == [
-        *("--nnodes", "1", "--nproc_per_node", "2", "full_finetune_distributed", "--config", str(path)),
+        *("--nnodes", "1", "--nproc_per_node", "2", "full_finetune_distributed", "--config", str(path))
     ]
     assert "full_finetune_single_device" in tune_command({"device": "cpu"}, path, 1)
     assert "--nproc-per-node=2" in tune_command({"device": "cpu"}, path, 2)

@@ -32,10 +32,7 @@ SNIPPETS = {
     ),
     "statement_remove": ("a.append(b)\n    return a", {"return a"}),
     "loop_remove": ("for x in a:\n        b += x\n    return b", {"return b"}),
-    "try_remove": (
-        "try:\n        return a[b]\n    except KeyError:\n        return None",
-        {"return a[b]"},
-    ),
+    "try_remove": ("try:\n        return a[b]\n    except KeyError:\n        return None", {"return a[b]"}),
     "loop_jump": (
         "for x in a:\n        if x:\n            continue\n    return b",
         {"for x in a:\n        if x:\n            break\n    return b"},
@@ -82,13 +79,7 @@ def test_a_bug_compiles_differs_and_stays_in_its_function(operator):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        "return f'{a + b}'",
-        "'''a + b, 1 < 2'''",
-        "x: 'a[1]' = None",
-        "return 'pattern: ' % a",
-    ],
+    "body", ["return f'{a + b}'", "'''a + b, 1 < 2'''", "x: 'a[1]' = None", "return 'pattern: ' % a"]
 )
 def test_text_annotations_and_format_strings_are_left_alone(body):
     assert bodies(body, "op_change", "op_swap", "const_off_by_one", "compare_change") == set()

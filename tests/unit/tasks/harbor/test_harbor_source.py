@@ -154,10 +154,7 @@ BROKEN_SCRIPTS = {
     "a variable that is none": ("task.toml is not Harbor's", {"task.toml": "verifier.env = { A = 1 }"}),
     "too much": (
         "a broken file",
-        {
-            "environment/Dockerfile": f"FROM {IMAGE}\n",
-            "tests/big": b"0" * (harbor_source.MOST_BYTES + 1),
-        },
+        {"environment/Dockerfile": f"FROM {IMAGE}\n", "tests/big": b"0" * (harbor_source.MOST_BYTES + 1)},
     ),
 }
 
