@@ -19,7 +19,7 @@ def check_push(name: str) -> None:
 def push(folder: Path, name: str, kind: str) -> str:
     """Uploads a folder as a private repository, and returns its address. kind: model or dataset. Raises
     HubError."""
-    import httpx
+    import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -27,6 +27,6 @@ def push(folder: Path, name: str, kind: str) -> str:
     try:
         address = api.create_repo(name, repo_type=kind, private=True, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, repo_type=kind)
-    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
+    except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
         raise HubError(f"{kind} {name}: not pushed: {shorten(str(error))}; the folder is {folder}") from None
     return str(address)

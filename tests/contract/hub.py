@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.json_service import running as serving
+
 LARGE = 1000
 """A file with at least this number of bytes is an LFS file."""
 
@@ -134,12 +136,9 @@ def running(hub):
     """Serves `hub` on this machine. `url` is the value for HF_ENDPOINT."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield hub
-    finally:
-        hub.go_on.set()
-        server.shutdown()
-        server.server_close()
+    with serving(server):
+        try:
+            yield hub
+        finally:
+            hub.go_on.set()
