@@ -9,6 +9,7 @@ from swelab.configs.kinds import POLICY, RATER
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
+from swelab.models.model_values import sampling_facts, with_model_values
 from swelab.records import write_jsonl
 from swelab.tasks.difficulty import Ratings, rate_tasks
 from swelab.tasks.task_rows import read_tasks
@@ -28,6 +29,7 @@ def main() -> None:
     policy = recipes.load(POLICY, args.policy)
     used = {args.rater: rater.plain(), args.policy: rollout_slice(policy)}
     stage = Stage("rate_difficulty", used, tasks=args.tasks)
+    policy = with_model_values(policy)
     rated = rate_tasks(
         read_tasks(args.tasks),
         rater=rater,
@@ -37,7 +39,7 @@ def main() -> None:
         workers=args.workers,
     )
     write_jsonl(args.output, counts.count(rated))
-    stage.write([args.output], args.manifest, **counts.facts)
+    stage.write([args.output], args.manifest, **counts.facts, **sampling_facts(policy))
 
 
 if __name__ == "__main__":

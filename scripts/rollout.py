@@ -1,7 +1,6 @@
 """Makes a policy's attempts at one shard of a subset's tasks. Can be resumed."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from swelab.configs import kinds, recipes
@@ -11,7 +10,8 @@ from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, sample_of, with_sample
 from swelab.lineage import policy_sources
-from swelab.models.policy_models import of_sample, same_again
+from swelab.models.model_values import sampling_facts, with_model_values
+from swelab.models.policy_models import of_sample, print_note
 from swelab.records import InputError, write_jsonl
 from swelab.rollouts.rollout_stage import recorded_trajectories, roll_out
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
@@ -33,12 +33,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="trajectories to write, JSON Lines")
     args = parser.parse_args()
     policy = recipes.load(kinds.POLICY, args.policy)
-    if note := same_again(policy):
-        print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
     scaffold = recipes.load(kinds.SCAFFOLD, args.scaffold) if args.scaffold else None
     used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold) if scaffold else {}}
     inputs = {name: getattr(args, name) for name in ("tasks", "images", "recordings")}
     stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
+    print_note(policy := with_model_values(policy), args.policy.stem)
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy.kind == "recorded":
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
@@ -53,7 +52,8 @@ def main() -> None:
         batch = scaffold.agent == "swe-agent"
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, with_sample(rows, args.shard))
-    stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})
+    facts = {"place": {"service": service_of(policy)}, **sampling_facts(policy)}
+    stage.write([args.output], journal=args.progress, **facts)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from swelab.records.task_records import Difficulty, Lock, Task
 from swelab.records.training_records import SftPair, SftRow
 from swelab.records.typed import schema
 from swelab.records.witness_records import GoldValues, Testimony, WitnessManifest
+from swelab.sampling_settings import with_sampling_table
 from swelab.scores.artifact_table import with_table
 
 ATTEMPTS = (Trajectory, Prediction, Usage, Grade, Report, Score, VerifiedScore)
@@ -39,9 +40,8 @@ def main() -> None:
         SHIPPED_CONFIGS / f"schemas/{name}.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         for name, document in documents.items()
     }
-    texts |= {
-        path: choices.with_tables(with_tables(read_text(path))) for path in (ROOT / "docs").glob("*.md")
-    }
+    for path in (ROOT / "docs").glob("*.md"):
+        texts[path] = with_sampling_table(choices.with_tables(with_tables(read_text(path))))
     texts[RESULTS] = with_table(read_text(RESULTS), ROOT / "rules")
     for path, text in sorted(texts.items(), key=lambda item: Path.as_posix(item[0])):
         if not path.exists() or read_text(path) != text:

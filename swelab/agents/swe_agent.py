@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Sampling
+from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy
+from swelab.configs.kinds.sampling import Sampling
 from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.jobs.child_process import ChildProcess, fault_line, tail
 from swelab.models import ServingError
@@ -27,6 +28,7 @@ from swelab.models.service_words import Ends, judge_text
 from swelab.models.serving.server import Endpoint
 from swelab.records import Fault, InputError, Record, shorten
 from swelab.records.task_records import Task
+from swelab.sampling_settings import chat_fields
 
 PROGRAM_VARIABLE = "SWELAB_SWEAGENT"
 DEFAULT = ".venv-swe-agent/bin/sweagent"
@@ -238,8 +240,16 @@ def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgen
         "max_input_tokens": room,
         **_sampling_keys(sampling, scaffold),
         "top_p": sampling.top_p,
-        "completion_kwargs": {"max_tokens": sampling.max_tokens, "seed": sampling.seed},
+        "completion_kwargs": _further_fields(sampling),
     }
+
+
+def _further_fields(sampling: Sampling) -> Record:
+    """Returns the arguments of SWE-agent's calls of LiteLLM by which the other settings are sent."""
+    fields = chat_fields(sampling.values)
+    named = {name: fields.pop(name) for name in ("max_tokens", "seed")}
+    further = {name: each for name, each in fields.items() if name not in ("temperature", "top_p")}
+    return named | ({"extra_body": further} if further else {})
 
 
 def _sampling_keys(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:

@@ -1,9 +1,11 @@
 """Types of command-line options. Their error messages name the expected value."""
 
 import argparse
+import json
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -22,6 +24,17 @@ def whole(text: str) -> int:
     if not re.fullmatch(r"-?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number")
     return int(text)
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """Parses a JSON object. Raises ArgumentTypeError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r}; expected a JSON object")
+    return found
 
 
 def title(text: str) -> str:

@@ -37,9 +37,8 @@ from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel, Service
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.chat.scripted import read_repairs, with_repair
-from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
-from swelab.models.policy_models import of_sample, open_endpoint, open_policy, weights_digest
+from swelab.models.policy_models import of_sample, open_endpoint, open_policy, served_model, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS
 from swelab.records import Fault, InputError, Record, digest, shorten
 from swelab.records.attempt_records import Grade, Prediction, Trajectory
@@ -266,8 +265,8 @@ def open_attempt_models(
     with ExitStack() as stack:
         if isinstance(policy, CheckpointPolicy):
             endpoint = stack.enter_context(open_endpoint(policy, name, log))
-            sampling = [_sampling(policy, sample) for sample in range(samples)]
-            yield lambda task, sample: ChatModel(endpoint, loop, sampling[sample])
+            served = [_with_seed_of(policy, sample) for sample in range(samples)]
+            yield lambda task, sample: served_model(served[sample], endpoint, loop)
         elif isinstance(policy, HostedPolicy):
             runs = [paid(sample) for sample in range(samples)]
             first = stack.enter_context(open_service(policy, name, loop, runs[0].ledger))
@@ -281,10 +280,10 @@ def open_attempt_models(
             yield lambda task, sample: opened[sample](task)
 
 
-def _sampling(policy: CheckpointPolicy, sample: int) -> Record:
+def _with_seed_of(policy: CheckpointPolicy, sample: int) -> CheckpointPolicy:
     found = of_sample(policy, sample)
     assert isinstance(found, CheckpointPolicy)
-    return found.sampling.plain()
+    return found
 
 
 def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:

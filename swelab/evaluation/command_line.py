@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs.kinds.policy import ScriptedPolicy
-from swelab.console.option_types import at_least, number, title, whole
+from swelab.console.option_types import at_least, mapping, number, title, whole
 from swelab.evaluation.benchmark_rows import Source, select_tasks
 from swelab.evaluation.evaluation_plan import (
     DEFAULT_SCAFFOLD,
@@ -19,7 +19,10 @@ from swelab.evaluation.evaluation_plan import (
 )
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
+from swelab.sampling_settings import SETTINGS
 
+DEFAULT_TOKENS = 4096
+"""Limit of tokens per answer, unless --max-tokens or a recipe says otherwise."""
 UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"}
 """Options that do not affect the result. summary.json does not list these options."""
 
@@ -79,11 +82,7 @@ def _how(add: Callable[..., Any]) -> None:
     add("--max-concurrent", type=at_least(1), default=4, help="number of attempts at once")
     add("--samples", type=at_least(1), default=1, help="number of attempts per task, each with its own seed")
     add("--step-limit", type=at_least(1), help="limit of model calls per attempt; by default the scaffold's")
-    add("--max-tokens", type=at_least(1), default=None, help="limit of tokens per answer; by default 4096")
-    add("--temperature", type=number, default=None, help="sampling temperature; by default 0")
-    add("--top-p", type=number, default=None, help="sampling top-p; by default 1")
-    add("--seed", type=whole, default=None, help="seed of the first sample; by default 0")
-    add("--no-thinking", action="store_true", help="turn thinking off in the template")
+    _sampling(add)
     add("--budget-dollars", type=number, help="maximum cost of the evaluation; never exceeded")
     add("--max-lost", type=at_least(0), default=0, help="number of attempts that infrastructure may lose")
     add("--tp", type=at_least(1), help="number of GPUs per server, if --model is a folder")
@@ -99,13 +98,43 @@ def _how(add: Callable[..., Any]) -> None:
     add("--image-prefix", default="", help="mirror to put before image names: host[:port][/folder]")
 
 
+def _sampling(add: Callable[..., Any]) -> None:
+    """Adds an option for each sampling setting."""
+    add("--sampling", choices=("model",), help="take the values of the weights' generation_config.json")
+    types = {float: number, int: whole, str: str, list: str, dict: mapping}
+    for name, setting in SETTINGS.items():
+        if setting.kind is bool:
+            add(f"--no-{name}", action="store_true", help=f"set `{name}` to false: {setting.meaning}")
+            continue
+        default = DEFAULT_TOKENS if name == "max_tokens" else setting.default
+        add(
+            f"--{name.replace('_', '-')}",
+            type=types[setting.kind],
+            nargs="+" if setting.kind is list else None,
+            choices=setting.words or None,
+            help=setting.meaning + ("" if default is None else f"; by default {default:g}"),
+        )
+
+
+def sampling_of(args: argparse.Namespace) -> Record:
+    """Returns the sampling settings that the options give, under the names of a recipe's `sampling`."""
+    given = {
+        name: (False if getattr(args, f"no_{name}") else None) if each.kind is bool else getattr(args, name)
+        for name, each in SETTINGS.items()
+    }
+    found = {name: value for name, value in given.items() if value is not None}
+    recipe = args.model.endswith((".yaml", ".yml"))
+    return (
+        found
+        | ({"defaults": args.sampling} if args.sampling else {})
+        | ({} if recipe or "max_tokens" in found else {"max_tokens": DEFAULT_TOKENS})
+    )
+
+
 def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:
     """Returns the plan that the options describe, and a function that selects the tasks. Raises
     InputError."""
-    path = args.model.endswith((".yaml", ".yml"))
-    sampling: Record = {"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed}
-    sampling["max_tokens"] = args.max_tokens or (None if path else 4096)
-    sampling["thinking"] = False if args.no_thinking else None
+    sampling = sampling_of(args)
     name, policy = policy_of(
         args.model,
         api_base=args.api_base,
@@ -120,7 +149,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
         )
     free = 0.0 if not args.budget_dollars and has_no_price(policy) else None
     scaffold_name, scaffold = scaffold_of(args.scaffold or policy.scaffold, args.step_limit, free)
-    if isinstance(policy, ScriptedPolicy) and sampling["seed"] is not None:
+    if isinstance(policy, ScriptedPolicy) and args.seed is not None:
         policy = policy.model_copy(update={"seed": args.seed})
     plan = Plan(
         source=Source(args.data, args.split, images=args.image_convention),

@@ -40,6 +40,7 @@ from swelab.records import (
 )
 from swelab.records.attempt_records import Trajectory
 from swelab.records.task_records import Task
+from swelab.sampling_settings import SETTINGS
 from swelab.scores.statistics.one_rate import wilson
 from swelab.tasks.patch_application import encode_patch
 
@@ -212,9 +213,9 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
     further = entry.get("generate_kwargs") or {}
     if not isinstance(further, dict):
         raise InputError(f"{name}: generate_kwargs is no mapping", path, "keys and values")
-    sampling = {"max_tokens": MAX_TOKENS} | {
-        each: further[each] for each in ("temperature", "top_p", "max_tokens", "seed") if each in further
-    }
+    sampling = {"max_tokens": MAX_TOKENS} | {each: further[each] for each in SETTINGS if each in further}
+    if others := {each: value for each, value in further.items() if each not in SETTINGS}:
+        sampling["extra_body"] = {**sampling.get("extra_body", {}), **others}
     called = f"openai/{model}" if base else model
     _, policy = policy_of(called, api_base=base, api_key_env=KEY, sampling=sampling)
     return name, policy

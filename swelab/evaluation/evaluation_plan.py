@@ -12,10 +12,12 @@ from swelab import machine
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
+from swelab.configs.kinds.sampling import OF_FILE, Sampling
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.evaluation.benchmark_rows import Source
 from swelab.models.billing.prices import price_of
 from swelab.models.chat.litellm_calls import listed_price
+from swelab.models.model_values import with_model_values
 from swelab.models.serving.complete_checkpoint import longest_context
 from swelab.models.serving.lora import check_name
 from swelab.records import SHIPPED_CONFIGS, InputError, Record
@@ -94,18 +96,20 @@ def policy_of(
     form.
 
     api_base, api_key_env: address of the service and the environment variable with its key. They replace the
-    recipe's. sampling: temperature, max_tokens and so on. None keeps the recipe's value or the default.
+    recipe's. sampling: as in a recipe. None keeps the recipe's value or the default.
     further: other settings of the policy. None and "" are ignored. Raises InputError.
     """
     settings: Record = {name: value for name, value in further.items() if value not in (None, "")}
     options = {name: value for name, value in sampling.items() if value is not None}
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
-        recipe = recipes.load(POLICY, path).plain()
-        settings |= {"sampling": recipe["sampling"] | options} if options and "sampling" in recipe else {}
+        loaded = recipes.load(POLICY, path)
+        recipe = loaded.plain()
+        if options and (loaded.kind == "hosted" or loaded.kind == "checkpoint"):
+            settings["sampling"] = _with_options(loaded.sampling, options)
         key = api_key_env or recipe.get("api_key_env") or ""
         settings |= _service_settings(recipe.get("model") or "", api_base, key) if api_base or key else {}
-        return path.stem, recipes.complete(POLICY, recipe | settings, path)
+        return path.stem, with_model_values(recipes.complete(POLICY, recipe | settings, path))
     settings |= {"scaffold": DEFAULT_SCAFFOLD, "sampling": options}
     if path.is_dir():
         if api_base or api_key_env:
@@ -113,7 +117,7 @@ def policy_of(
             raise InputError(what, model, "a service's model, such as openai/NAME, or a recipe")
         name = path.resolve().name
         check_name(name)
-        return name, recipes.complete(POLICY, _local_settings(path) | settings, model)
+        return name, with_model_values(recipes.complete(POLICY, _local_settings(path) | settings, model))
     if "/" not in model or model.startswith(("/", ".", "~")):
         expected = "openai/NAME or another name that LiteLLM knows, a folder of weights, or a recipe (.yaml)"
         raise InputError(
@@ -125,6 +129,15 @@ def policy_of(
     settings |= {"kind": "hosted", "model": model}
     settings |= _service_settings(model, api_base, api_key_env)
     return model, recipes.complete(POLICY, settings, model)
+
+
+def _with_options(sampling: Sampling, options: Record) -> Record:
+    """Returns the recipe's sampling settings with options in their place. With `defaults: model` among the
+    options, the recipe keeps no value that the weights' file may have, except max_tokens."""
+    given = sampling.model_dump(exclude_unset=True)
+    if options.get("defaults"):
+        given = {name: each for name, each in given.items() if name not in OF_FILE or name == "max_tokens"}
+    return given | options
 
 
 def _local_settings(folder: Path) -> Record:

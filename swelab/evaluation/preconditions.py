@@ -20,6 +20,7 @@ from swelab.files.weights import check_weights, weight_files
 from swelab.images.image_names import image_name
 from swelab.machine import GIB, gib
 from swelab.models.billing.api_keys import read_keys
+from swelab.models.chat.hosted import fields_for
 from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import read_fault
 from swelab.models.service_words import Kind
@@ -130,7 +131,9 @@ def completion(
     tools."""
     most = min(policy.sampling.max_tokens, 256)
     try:
-        answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})
+        fields, _ = fields_for(policy.model, policy.sampling, policy.api_base)
+        fields |= {"max_tokens": most, **offer}
+        answer = complete(policy.model, messages, key, policy.api_base, fields)
     except InputError as error:
         return fix(f"completion: {error}"), None
     except Exception as error:  # LiteLLM does not wrap all exceptions

@@ -1,6 +1,6 @@
 """Models for rollouts: chat models, hosted models, scripted experts, and servers of weights."""
 
-from swelab.records import Fault
+from swelab.records import Fault, InputError
 
 
 class ModelLost(Fault):
@@ -14,6 +14,18 @@ class ModelRefused(ModelLost):
 
 class ContextLimit(Fault):
     """A conversation no longer fits into the model's context."""
+
+
+class SettingRefused(InputError):
+    """A model's service does not take the sampling setting `setting`."""
+
+    def __init__(self, setting: str, words: str, where: str):
+        super().__init__(
+            f"the model service refused the setting {setting}: {words}",
+            where,
+            "another value of it under sampling, or a recipe without it",
+        )
+        self.setting = setting
 
 
 class ServingError(Fault):

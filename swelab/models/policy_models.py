@@ -1,6 +1,7 @@
 """Makes the models of a policy, one per rollout, all with mini-swe-agent's Model protocol."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from swelab.models.chat.scripted_debugging import ScriptedDebugger
 from swelab.models.chat.scripted_functions import FunctionScript
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
+from swelab.models.model_values import with_model_values
 from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint
@@ -52,6 +54,12 @@ def same_again(policy: Policy) -> str:
     if (policy.samples or 1) > 1 and policy.sampling.temperature == 0:
         return f"{policy.samples} samples at temperature 0 differ by the server's arithmetic alone, if at all"
     return ""
+
+
+def print_note(policy: Policy, name: str) -> None:
+    """Prints the reason of `same_again`, if there is one."""
+    if note := same_again(policy):
+        print(f"note: {name}: {note}", file=sys.stderr)
 
 
 def weights_digest(policy: Policy) -> str:
@@ -106,6 +114,7 @@ def open_policy(
     A checkpoint is served during the block, on the resources of its `job`. paid: records the cost of a hosted
     model's calls. Raises InputError, ServingError, BudgetSpent.
     """
+    policy = with_model_values(policy)
     if policy.kind == "scripted":
         repairs, script = read_repairs(policy), _script(policy, scaffold)
         yield lambda task: script(with_repair(task, repairs), policy, scaffold)
@@ -114,7 +123,7 @@ def open_policy(
             yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))
     elif policy.kind == "checkpoint":
         with open_endpoint(policy, name, log) as endpoint:
-            yield lambda task: ChatModel(endpoint, scaffold, policy.sampling.plain())
+            yield lambda task: served_model(policy, endpoint, scaffold)
     else:
         raise InputError(
             f"policy {name} is {policy.kind}", expected="a scripted, hosted or checkpoint policy"
@@ -151,6 +160,12 @@ def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[En
         ) as served:
             lent = open_engine(engine).adapter_model(name, ADAPTER)
             yield replace(served, model=lent) if adapter else served
+
+
+def served_model(policy: CheckpointPolicy, endpoint: Endpoint, scaffold: MiniLoop) -> ChatModel:
+    """Returns the model of one rollout of a policy that is served at `endpoint`."""
+    sampling = policy.sampling
+    return ChatModel(endpoint, scaffold, sampling.values, sampling.origins)
 
 
 def _script(

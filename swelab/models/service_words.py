@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from swelab.models import ContextLimit, ModelLost, ModelRefused
+from swelab.models import ContextLimit, ModelLost, ModelRefused, SettingRefused
 from swelab.records import Fault, InputError, Record
 
 
@@ -165,11 +165,13 @@ def judge_text(text: str) -> Kind:
     return judge(EXCEPTIONS[name[1]] if name else 400, text, answered=True)
 
 
-def final_fault(kind: Kind, words: str, address: str) -> Fault:
+def final_fault(kind: Kind, words: str, address: str, setting: str = "") -> Fault:
     """Returns the exception for a refusal after which the request is not repeated. words: the service's
-    words."""
+    words. setting: the sampling setting that they name, or ""."""
     if kind == Kind.OVERFLOWED:
         return ContextLimit(words)
+    if kind == Kind.WRONG and setting:
+        return SettingRefused(setting, words, address)
     if kind.ends == Ends.RUN:
         return InputError(f"the model service refused: {words}; another try does not help", address)
     if kind.ends == Ends.TASK:

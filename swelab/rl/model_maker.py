@@ -18,7 +18,7 @@ def model_maker(
     recipe's `history` decides which earlier turns the model sees. The first messages offer the scaffold's
     tools."""
     rollouts = recipe.rollouts
-    told = offering(template, scaffold, rollouts.thinking)
+    told = offering(template, scaffold, rollouts.thinking, rollouts.reasoning_effort)
     common = (engine, told, scaffold, {**rollouts.sampling, "temperature": temperature}, "policy")
     if rollouts.history == "whole":
         return lambda add_turn, turns: TokenModel(*common, add_turn, turns)
@@ -28,7 +28,10 @@ def model_maker(
     )
 
 
-def offering(template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None) -> TokenTemplate:
+def offering(
+    template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None, effort: str | None = None
+) -> TokenTemplate:
     """Returns the template with the tools of the scaffold's agent. Raises InputError if the template omits
     them."""
-    return template.offering(open_agent(scaffold.agent).form(scaffold).offered.get("tools", ()), thinking)
+    tools = open_agent(scaffold.agent).form(scaffold).offered.get("tools", ())
+    return template.offering(tools, thinking, effort)

@@ -11,13 +11,14 @@ from typing import Any
 from swelab.agents.agent import loop_of
 from swelab.checks.probes import ask
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY, SCAFFOLD
+from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.rl import Rl
 from swelab.jobs.journal import Journal
 from swelab.jobs.ray_workers import RayWorkers
 from swelab.jobs.thread_pool import Done
 from swelab.models import ServingError
 from swelab.models.chat.served_tokens import ServedTokens
+from swelab.models.model_values import load_named_policy
 from swelab.models.serving.server import Endpoint
 from swelab.outcomes import GradeEnd
 from swelab.records import Fault, InputError, Record
@@ -182,5 +183,5 @@ def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
     recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
-    policy = recipes.load_named(POLICY, asked.policy)
+    policy = load_named_policy(asked.policy)
     return open_judge(policy, asked.policy, asked.votes, asked.at_once, folder)

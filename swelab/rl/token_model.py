@@ -56,10 +56,10 @@ class TokenModel(TextModel):
     """A model whose prompts and answers are token ids.
 
     `turns` contains all turns so far, exactly as the engine read and sampled them. `watch` is called with the
-    conversation before each turn. sampling: temperature, top_p, max_tokens and optionally stop. replayed:
-    turns that an interrupted rollout sampled before, which are returned instead of new turns. A replayed turn
-    is skipped if its prompt has changed, for example because a command's output differs when the command is
-    repeated.
+    conversation before each turn. sampling: settings that `swelab.sampling_settings` has for /generate.
+    replayed: turns that an interrupted rollout sampled before, which are returned instead of new turns. A
+    replayed turn is skipped if its prompt has changed, for example because a command's output differs when
+    the command is repeated.
     """
 
     def __init__(

@@ -18,12 +18,22 @@ class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
     tools: tools that the first messages offer. thinking: value of the template's variable `enable_thinking`
-    (whether turns begin with thoughts). None leaves the variable unset.
+    (whether turns begin with thoughts). effort: value of its variable `reasoning_effort`. None leaves a
+    variable unset.
     """
 
-    def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
+    def __init__(
+        self,
+        tokenizer: Any,
+        tools: Sequence[Record] = (),
+        thinking: bool | None = None,
+        effort: str | None = None,
+    ):
         self._tokenizer = tokenizer
         self._options: Record = {"tools": list(tools)} if tools else {}
+        if effort is not None:  # as servers do for chat messages
+            self._options |= {"reasoning_effort": effort}
+            self._options |= dict.fromkeys(("thinking", "enable_thinking"), effort != "none")
         self._options |= {} if thinking is None else {"enable_thinking": thinking}
         if not tokenizer.eos_token:
             raise InputError("the tokenizer names no eos_token", tokenizer.name_or_path, "the end of a turn")
@@ -54,9 +64,11 @@ class TokenTemplate:
             raise InputError("the tokenizer has no chat template", checkpoint)
         return cls(tokenizer, tools)
 
-    def offering(self, tools: Sequence[Record], thinking: bool | None) -> "TokenTemplate":
-        """Returns the same template with other tools and another value of `thinking`."""
-        return type(self)(self._tokenizer, tools, thinking)
+    def offering(
+        self, tools: Sequence[Record], thinking: bool | None, effort: str | None = None
+    ) -> "TokenTemplate":
+        """Returns the same template with other tools and other values of `thinking` and `effort`."""
+        return type(self)(self._tokenizer, tools, thinking, effort)
 
     def opening(self, messages: Sequence[Record]) -> list[int]:
         """Returns the ids of the first messages, up to the point where the policy's turn begins."""

@@ -11,9 +11,10 @@ import torch
 
 from swelab.configs import recipes
 from swelab.configs.experiment import learning_slice, rollout_slice, scaffold_slice
-from swelab.configs.kinds import POLICY, SCAFFOLD
+from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.rl import Rl
 from swelab.files.weights import manifest_digest
+from swelab.models.model_values import load_named_policy
 from swelab.models.policy_models import folder_digest, weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
@@ -135,7 +136,7 @@ def run_name(recipe: Rl, start: str, reads: Reads) -> str:
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     scaffold = scaffold_slice(recipes.load_named(SCAFFOLD, recipe.scaffold))
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
-    judge = recipes.load_named(POLICY, recipe.judge.policy) if recipe.judge else None
+    judge = load_named_policy(recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
     tasks = [list(reads.tasks), reads.files_behind(reads.tasks)]
     return digest([{**used, "train": train}, start, *tasks, scaffold, *judged])[:16]

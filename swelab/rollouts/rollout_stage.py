@@ -21,6 +21,7 @@ from swelab.jobs.shards import belongs_to, in_shard, sample_of
 from swelab.models import BudgetSpent
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.scripted import read_repairs, with_repair
+from swelab.models.model_values import with_model_values
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
@@ -65,6 +66,7 @@ def roll_out(
     ShardLost if more rollouts were lost than the policy's `max_lost`. Raises BudgetSpent, at the latest after
     the last record.
     """
+    policy = with_model_values(policy)
     images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
     with Journal(progress) as journal, scratch_folder() as scratch:

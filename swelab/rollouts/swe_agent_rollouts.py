@@ -28,6 +28,7 @@ from swelab.models import ServingError
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.gateway import litellm_registry, open_gateway
 from swelab.models.chat.open_hosted import open_service
+from swelab.models.model_values import with_model_values
 from swelab.models.policy_models import open_endpoint, weights_digest
 from swelab.models.serving.server import Endpoint
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
@@ -167,6 +168,7 @@ def roll_out_batch(
     Raises BackendMissing (no container engine), ImageMissing, ServingError, AgentFailed (nothing finished).
     Raises BudgetSpent (no budget for the remaining tasks), ShardLost (more losses than `losses` allows).
     """
+    policy = with_model_values(policy)
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")

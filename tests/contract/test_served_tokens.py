@@ -84,6 +84,15 @@ def test_every_trained_token_is_what_the_engine_sampled(served, template, folder
     assert sample.trained == sum(len(turn.sampled) for turn in model.turns)
 
 
+def test_settings_that_leave_tokens_out_change_no_log_probability_but_penalties_do(served, template, folder):
+    """So rollouts for training take the former, and refuse the latter."""
+    engine, prompt = ServedTokens(served[1]), template.opening(ASKED)
+    assert_is_of(folder / "0", engine.generate(prompt, {**SAMPLING, "top_k": 5, "min_p": 0.05}))
+    turn = engine.generate(prompt, {**SAMPLING, "repetition_penalty": 2.0, "max_tokens": 24})
+    difference = scores(folder / "0", turn, SAMPLING["temperature"]) - torch.tensor(turn.logprobs)
+    assert difference.abs().max() > 0.01
+
+
 def test_what_is_too_long_is_a_full_context(served, template):
     _, endpoint = served
     with pytest.raises(ContextLimit):

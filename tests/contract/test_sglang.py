@@ -15,9 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
+from swelab.models.model_values import with_model_values
 from swelab.models.serving import gate_process, server_watchdog
 from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import open_fleet, serve_fleet
@@ -38,6 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sglang")
     toy = make_checkpoint(folder / "toy")
+    advice = {"eos_token_id": VOCAB - 1, "repetition_penalty": 1.5}
+    (toy / "generation_config.json").write_text(json.dumps(advice))
     make_adapter(folder / "adapter")
     (folder / "bare").mkdir()
     (folder / "bare" / "model.safetensors").write_bytes((toy / "model.safetensors").read_bytes())
@@ -102,10 +107,23 @@ def check_against_transformers(endpoint, weights):
         ids = tokenizer.apply_chat_template(
             history, add_generation_prompt=True, return_tensors="pt", return_dict=False
         )
-        out = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
+        out = model.generate(ids, max_new_tokens=12, do_sample=False, repetition_penalty=1.0)
+        out = out[0, ids.shape[1] :]
         message = ask(endpoint, content)
         assert message["content"] == tokenizer.decode(out, skip_special_tokens=True)
         assert message["extra"]["usage"]["prompt_tokens"] == ids.shape[1]
+
+
+def test_the_weights_file_changes_no_request_that_does_not_ask_for_it(endpoint, folder):
+    """`test_greedy_answers_are_those_of_transformers` compares with transformers without the penalty."""
+    told = {"kind": "checkpoint", "scaffold": "x", "weights": str(folder / "toy")}
+    own = recipes.complete(POLICY, {**told, "sampling": {"defaults": "model", "temperature": 0}}, "p")
+    values = with_model_values(own).sampling.values
+    assert values["repetition_penalty"] == 1.5
+    texts = ["f1 must return 1.", "f2 must return 2.", "f3 must return 3."]
+    answers = [ask(endpoint, text)["content"] for text in texts]
+    assert [ask(endpoint, text, repetition_penalty=1.0)["content"] for text in texts] == answers
+    assert [ask(endpoint, text, **values | {"max_tokens": 12})["content"] for text in texts] != answers
 
 
 def test_a_server_says_which_weights_it_serves(served, folder):

@@ -9,10 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = set("outcomes choices machine patience records configs console files jobs lineage".split())
+FOUNDATION = set(
+    "outcomes choices sampling_settings machine patience records configs console files jobs lineage".split()
+)
 MAY_USE = {
     "outcomes": {"outcomes"},
     "choices": {"choices"},
+    "sampling_settings": {"sampling_settings"},
     "machine": {"machine"},
     "patience": {"patience"},
     "records": {"outcomes", "records"},

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.kinds.policy import CheckpointPolicy, Sampling, ScriptedPolicy
+from swelab.configs.kinds.policy import CheckpointPolicy, ScriptedPolicy
+from swelab.configs.kinds.sampling import Sampling
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.files.json_streams import Spool
 from swelab.grading.grading_stage import grade_shard

@@ -4,7 +4,9 @@ import os
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
+from swelab.configs.kinds.sampling import OfPolicy, Sampling
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
 
 Scaffold = Annotated[str, Field(description="name of the scaffold recipe")]
@@ -81,32 +83,6 @@ class Price(Recipe):
     )
 
 
-class Sampling(Recipe):
-    """Sampling settings of the model."""
-
-    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy decoding")
-    top_p: float = Field(
-        1.0, gt=0, le=1, description="nucleus sampling: probability mass of the tokens to sample from"
-    )
-    max_tokens: int = Field(1024, ge=1, description="maximum number of tokens of one turn")
-    seed: int = Field(0, description="seed of the sampling")
-
-
-class ServedSampling(Sampling):
-    """Sampling settings of a model on an OpenAI-compatible server that swelab or the user runs."""
-
-    thinking: OrAbsent[bool] = Field(
-        None,
-        description="value of `enable_thinking` for the chat template: false requests turns without "
-        "thoughts; if absent, the template gets no value",
-    )
-    reasoning_effort: OrAbsent[Literal["none", "minimal", "low", "medium", "high"]] = Field(
-        None,
-        description="how long the model thinks, for services and servers with such a setting; if absent, the "
-        "service decides",
-    )
-
-
 class HostedPolicy(Recipe):
     """A model that a service hosts."""
 
@@ -137,7 +113,14 @@ class HostedPolicy(Recipe):
         description="number of last messages that are marked for Anthropic's prompt cache, besides the first "
         "message; other services cache without marks",
     )
-    sampling: ServedSampling = ServedSampling()
+    sampling: Sampling = Sampling()
+
+    @field_validator("sampling")
+    @classmethod
+    def _has_values(cls, sampling: Sampling) -> Sampling:
+        if sampling.defaults:
+            raise PydanticCustomError("sampling", "defaults: model, but a hosted model has no weights here")
+        return sampling
 
 
 class Job(Recipe):
@@ -202,7 +185,7 @@ class CheckpointPolicy(Recipe):
     max_running_requests: int = Field(
         32, ge=1, description="maximum number of requests that the server processes at the same time"
     )
-    sampling: ServedSampling = ServedSampling()
+    sampling: OfPolicy = Sampling()
 
     @field_validator("weights", "base", "adapter")
     @classmethod

@@ -1,15 +1,18 @@
 """Recipe of reinforcement learning: how a policy is trained on the results of its own attempts."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from swelab.choices import ADVANTAGES, meanings
 from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.sampling import Effort, Stops, TopK, check_learned, setting
 from swelab.configs.recipe_model import Distinct, OneOf, OrAbsent, Recipe
 from swelab.outcomes import EVIDENCE, LISTS
+from swelab.records import Record
+from swelab.sampling_settings import BEFORE, SETTINGS
 
 
 class VerlTrainer(Recipe):
@@ -215,16 +218,12 @@ class Rollouts(Recipe):
         description="when servers load new weights: after the running turns, or at once, so that running "
         "turns continue with them; each token records the version of its weights",
     )
-    temperature: float = Field(
-        1.0, gt=0, description="sampling temperature; the trainer divides logits by it too"
-    )
-    top_p: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="nucleus sampling; stored log-probabilities are those before it is applied",
-    )
-    max_tokens: int = Field(1024, ge=1, description="maximum number of tokens of one turn")
+    temperature: float = setting("temperature", 1.0, "the trainer divides logits by it too", gt=0, le=100)
+    top_p: float = setting("top_p", also=BEFORE)
+    top_k: OrAbsent[TopK] = setting("top_k", also=BEFORE)
+    min_p: OrAbsent[float] = setting("min_p", also=BEFORE)
+    stop: OrAbsent[Stops] = setting("stop")
+    max_tokens: int = setting("max_tokens")
     context_length: int = Field(32768, ge=1, description="maximum number of tokens of a conversation")
     max_total_tokens: int = Field(
         0, ge=0, description="number of tokens in a server's cache; 0 lets the engine decide"
@@ -239,11 +238,8 @@ class Rollouts(Recipe):
         description="what the policy sees of a long conversation: all of it, or its first and last turns "
         "with one line in place of the others",
     )
-    thinking: OrAbsent[bool] = Field(
-        None,
-        description="value of `enable_thinking` for the chat template: false requests turns without "
-        "thoughts; if absent, the template gets no value",
-    )
+    thinking: OrAbsent[bool] = setting("thinking")
+    reasoning_effort: OrAbsent[Effort] = setting("reasoning_effort")
     keep: Literal["all", "first", "none"] = Field(
         "all", description="rollouts that are written as folders: all, the first of each group, or none"
     )
@@ -251,10 +247,16 @@ class Rollouts(Recipe):
         0.3, ge=0, le=1, description="for `managed`: share of the context that the first turns get"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unlearned(cls, given: Any) -> Any:
+        return check_learned(given)
+
     @property
-    def sampling(self) -> dict[str, float]:
+    def sampling(self) -> Record:
         """The sampling settings of an engine for one turn."""
-        return {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+        plain = self.plain()
+        return {name: plain[name] for name, each in SETTINGS.items() if each.generate and name in plain}
 
 
 if TYPE_CHECKING:
@@ -416,7 +418,7 @@ class Validation(Recipe):
         description="number of steps between two validations; the start and the end are validated too",
     )
     limit: int = Field(0, ge=0, description="number of tasks, from the beginning of the subset; 0 for all")
-    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 takes the most likely token")
+    temperature: float = setting("temperature")
 
 
 class Judge(Recipe):

@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
 from swelab.models.service_words import implied_status
 from swelab.records import Record
+from swelab.sampling_settings import chat_fields, setting_in
 
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
 """Fields of a response that contain the answer in formats other than OpenAI's."""
@@ -66,6 +68,16 @@ def message_in(body: str) -> str:
     found = error_inside(told) or told
     message = found.get("message") if isinstance(found, dict) else found
     return message if isinstance(message, str) else body
+
+
+def refused_setting(body: str, settings: Mapping[str, Any]) -> str:
+    """Returns the setting among `settings` that an error's body names, or ""."""
+    try:
+        error = error_inside(json.loads(body)) or {}
+    except ValueError:
+        error = {}
+    name, names = str(error.get("param")), {**settings, **chat_fields(settings)}
+    return name if name in names else setting_in(body, names)
 
 
 def error_inside(body: Any) -> Record | None:

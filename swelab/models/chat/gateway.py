@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from swelab.configs.kinds.policy import Sampling
+from swelab.configs.kinds.sampling import Sampling
 from swelab.http.front_door import AT_ONCE, FrontDoor
 from swelab.http.refusal import Refused
 from swelab.http.run_server import in_background

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swelab.configs.kinds.policy import Sampling
+from swelab.configs.kinds.sampling import Sampling
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import BudgetSpent
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
@@ -24,6 +24,7 @@ from swelab.models.chat.turn_text import with_texts
 from swelab.models.service_words import Ends, Kind, final_fault, was_answered
 from swelab.patience import HOSTED, UNSURE, Patience, repeat
 from swelab.records import InputError, Record
+from swelab.sampling_settings import further_fields, named_fields
 
 PAUSES = {Kind.PASSING: HOSTED, Kind.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
@@ -82,36 +83,23 @@ class Service:
     api_base: str | None = None
     cache_last: int = 0
     drops: dict[str, str] = field(default_factory=dict)
+    sent: Record = field(default_factory=dict)
     spent: str = ""
 
     def __post_init__(self) -> None:
-        parameters = self.sampling.plain()
-        thinking = parameters.pop("thinking", None)
-        self.drops = unsupported_settings(self.model, parameters)
+        self.sent, self.drops = fields_for(self.model, self.sampling, self.api_base)
         for setting, reason in self.drops.items():
             print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
         if "max_tokens" in self.drops:
             raise InputError(
                 f"{self.model} takes no max_tokens", expected="a model whose answers are bounded"
             )
-        self.sent = {
-            name: value
-            for name, value in parameters.items()
-            # Some services refuse a request with both top_p and temperature, even if top_p is 1.
-            if name not in self.drops and (name, value) != ("top_p", 1)
-        }
-        if thinking is not None:
-            if not self.api_base:
-                raise InputError(
-                    f"sampling.thinking is not told to {self.model}", expected="api_base: a server of yours"
-                )
-            self.sent["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking}}
 
     def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
         """Returns the next turn of a conversation. Calls `keep` with the turn before its cost is recorded.
 
-        Raises BudgetSpent, ContextLimit, ModelLost (after all attempts), and InputError if the service
-        refuses or no key is usable.
+        Raises BudgetSpent, ContextLimit, ModelLost (after all attempts), SettingRefused, and InputError if
+        the service refuses for another reason or no key is usable.
         """
         began, history = time.monotonic(), with_texts(history)
         patiences = {kind: Patience(pauses) for kind, pauses in PAUSES.items()}
@@ -133,7 +121,7 @@ class Service:
         try:
             answer = repeat(once, CallFault, pause)
         except CallFault as fault:
-            raise final_fault(fault.kind, _final_words(fault), self.keys.service) from None
+            raise final_fault(fault.kind, _final_words(fault), self.keys.service, fault.setting) from None
         talk.waited += time.monotonic() - began - answer.seconds
         return answer
 
@@ -175,7 +163,7 @@ class Service:
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
         except Exception as error:  # LiteLLM passes on any exception of other libraries
-            raise read_fault(error, key.secret, was_answered(history)) from None
+            raise read_fault(error, key.secret, was_answered(history), self.sent) from None
         if not getattr(response, "choices", None):
             raise CallFault(Kind.UNSURE, "an answer without choices", charged=True)
         reply, usage = reply_of(response.choices[0]), read_usage(response)
@@ -196,6 +184,21 @@ class Service:
             self.keys.set_aside(admitted.key, f"is out of quota ({fault.words})")
         elif fault.kind == Kind.BUSY:
             self.keys.slow(admitted, fault.wait)
+
+
+def fields_for(model: str, sampling: Sampling, base: str | None) -> tuple[Record, dict[str, str]]:
+    """Returns (the settings that requests to a service send, the reasons why others are not sent by name).
+    Raises InputError for `thinking` at a service that is not the user's own server."""
+    values = sampling.values
+    if values.get("thinking") is not None and not base:
+        raise InputError(f"sampling.thinking is not told to {model}", expected="api_base: a server of yours")
+    # Some services refuse a request with both top_p and temperature, even if top_p is 1.
+    named = {name: each for name, each in named_fields(values).items() if (name, each) != ("top_p", 1)}
+    further = further_fields(values)
+    drops = unsupported_settings(model, named, further, base)
+    kept = {name: each for name, each in named.items() if name not in drops}
+    further = {name: each for name, each in further.items() if name not in drops}
+    return kept | ({"extra_body": further} if further else {}), drops
 
 
 def reply_of(choice: Any) -> Record:

@@ -12,6 +12,9 @@ from swelab.models.chat import bounded_http, openai_calls
 from swelab.models.chat.thoughts import BACK_THROUGH_LITELLM, keep_fields
 from swelab.records import InputError, Record, shorten
 
+TRIAL = "a request that is not sent"
+"""The text of the message in a request whose body is only looked at."""
+
 
 @cache
 def quiet_litellm() -> Any:
@@ -72,8 +75,15 @@ def listed_price(model: str) -> Record:
         return {}
 
 
-def unsupported_settings(model: str, sampling: Record) -> dict[str, str]:
-    """Returns the reasons why the model does not accept some sampling settings, keyed by setting."""
+def unsupported_settings(
+    model: str, sampling: Record, further: Record, base: str | None = None
+) -> dict[str, str]:
+    """Returns the reasons why some settings are not sent to the model, keyed by setting.
+
+    Either LiteLLM says that the service does not take the setting, or LiteLLM's request is the same without
+    it. further: fields of `extra_body`. max_tokens is not compared, because a value may be the service's
+    default.
+    """
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()
@@ -88,7 +98,25 @@ def unsupported_settings(model: str, sampling: Record) -> dict[str, str]:
             reasons[key] = shorten(
                 str(error).removeprefix("litellm.UnsupportedParamsError: ").partition(" To ")[0]
             )
+    left = {name: value for name, value in sampling.items() if name not in reasons}
+    whole = trial_body(model, base, left | {"extra_body": further})
+    for name in [*left, *further] if whole else ():
+        rest = {each: value for each, value in left.items() if each != name}
+        fewer = {each: value for each, value in further.items() if each != name}
+        if name != "max_tokens" and trial_body(model, base, rest | {"extra_body": fewer}) == whole:
+            reasons[name] = f"LiteLLM leaves it out of requests to {service}"
     return reasons
+
+
+def trial_body(model: str, base: str | None, sampling: Record) -> bytes:
+    """Returns the body of the request that LiteLLM would send, but sends nothing. Returns b"" if LiteLLM
+    fails before, for example without credentials."""
+    with openai_calls.nothing_sent() as bodies:
+        try:
+            complete(model, [{"role": "user", "content": TRIAL}], "none", base, sampling)
+        except Exception:  # LiteLLM wraps the exception that ends the trial
+            return next((body for body in bodies if TRIAL.encode() in body), b"")
+    return b""
 
 
 def complete(
@@ -98,7 +126,12 @@ def complete(
     `litellm_errors.read_fault`."""
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
-    litellm, back = quiet_litellm(), BACK_THROUGH_LITELLM.get(provider(model)[0], ())
+    litellm, service = quiet_litellm(), provider(model)[0]
+    back = BACK_THROUGH_LITELLM.get(service, ())
+    if service not in ("openai", "azure", "text-completion-openai", *litellm.openai_compatible_providers):
+        further = sampling.get("extra_body") or {}
+        named = {name: each for name, each in sampling.items() if name != "extra_body"}
+        sampling = named | further | ({"allowed_openai_params": [*further]} if further else {})
     return litellm.completion(
         model=model,
         messages=[keep_fields(message, back) for message in messages],

@@ -7,10 +7,12 @@ the status of a failed service. But the HTTP response is in the exception's chai
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import httpx
 
-from swelab.models.chat.error_bodies import message_in
+from swelab.models.chat.error_bodies import message_in, refused_setting
 from swelab.models.service_words import Kind, judge
 from swelab.patience import retry_after
 from swelab.records import shorten
@@ -26,6 +28,7 @@ class CallFault(Exception):
 
     kind: the reason, which says what the fault ends. charged: whether the call may have cost money. wait:
     seconds that the service asks to wait. status: HTTP status of the response, or None without a response.
+    setting: the sampling setting that is refused, or "".
     """
 
     kind: Kind
@@ -33,6 +36,7 @@ class CallFault(Exception):
     charged: bool
     wait: float | None = None
     status: int | None = None
+    setting: str = ""
 
     @property
     def words(self) -> str:
@@ -40,16 +44,23 @@ class CallFault(Exception):
         return f"{self.text} (HTTP {self.status})" if self.status else self.text
 
 
-def read_fault(error: BaseException, secret: str | None, answered: bool = False) -> CallFault:
+def read_fault(
+    error: BaseException,
+    secret: str | None,
+    answered: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> CallFault:
     """Converts the exception of a call to a CallFault. The API key is removed from the text. answered: see
-    `service_words.judge`."""
-    response = _response(error)
+    `service_words.judge`. settings: the sampling settings of the request."""
+    response, setting = _response(error), ""
     if response is not None:
         status, headers, body = response
         kind, wait, text = judge(status, body, answered=answered), retry_after(headers), message_in(body)
         charged = kind == Kind.UNSURE
+        setting = refused_setting(body, settings) if kind == Kind.WRONG else ""
     elif early := _before(error):
         kind, wait, text, charged = early, None, _deepest(error), False
+        setting = refused_setting(text, settings) if kind == Kind.WRONG else ""
     elif any(isinstance(each, NOT_SENT) for each in _chain(error)):
         kind, wait, text, charged = Kind.PASSING, None, f"no connection: {_deepest(error)}", False
     else:
@@ -58,7 +69,7 @@ def read_fault(error: BaseException, secret: str | None, answered: bool = False)
     # The service's text is printed to a terminal, so control characters are removed.
     text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
     told = shorten(text.replace(secret, "(the key)") if secret else text)
-    return CallFault(kind, told, charged, wait, response[0] if response else None)
+    return CallFault(kind, told, charged, wait, response[0] if response else None, setting)
 
 
 def _before(error: BaseException) -> Kind | None:

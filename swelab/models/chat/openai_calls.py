@@ -7,7 +7,9 @@ requests that LiteLLM would forward unchanged. It raises httpx's exceptions, whi
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,8 +40,29 @@ def client() -> httpx.Client:
     that time."""
     found = bounded_http.bounded_client()
     hooks = found.event_hooks
-    found.event_hooks = {**hooks, "response": [*hooks["response"], show_refusal]}
+    found.event_hooks = {"request": [_stop_trial], "response": [*hooks["response"], show_refusal]}
     return found
+
+
+_TRIAL: ContextVar[list[bytes] | None] = ContextVar("trial", default=None)
+
+
+@contextmanager
+def nothing_sent() -> Iterator[list[bytes]]:
+    """Ends each request of this thread with an exception before it is sent, during the block. Yields a list
+    that gets the bodies of the requests."""
+    bodies = list[bytes]()
+    token = _TRIAL.set(bodies)
+    try:
+        yield bodies
+    finally:
+        _TRIAL.reset(token)
+
+
+def _stop_trial(request: httpx.Request) -> None:
+    if (bodies := _TRIAL.get()) is not None:
+        bodies.append(request.read())
+        raise httpx.RequestError("a trial", request=request)
 
 
 @cache

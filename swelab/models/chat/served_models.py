@@ -7,15 +7,16 @@ InputError is raised. Models that cost money are in `hosted`.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ModelLost, ServingError
 from swelab.models.billing.paid_turns import request_message
 from swelab.models.billing.prices import TokenCounts, read_usage
-from swelab.models.chat.error_bodies import broke_off, message_in, show_refusal
+from swelab.models.chat.error_bodies import broke_off, message_in, refused_setting, show_refusal
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.thoughts import fields_to_send_back
 from swelab.models.chat.tool_calls import plain_calls
@@ -25,6 +26,7 @@ from swelab.models.serving.server import Endpoint
 from swelab.patience import SERVED, Patience, repeat, retry_after
 from swelab.records import Record, shorten
 from swelab.records.training_records import ToolCall
+from swelab.sampling_settings import chat_fields
 
 if TYPE_CHECKING:
     import openai  # takes a second of CPU to load; scripted policies do not need it
@@ -44,21 +46,23 @@ class Answer(NamedTuple):
 
 
 class ChatModel(TextModel):
-    """A model behind an OpenAI-compatible endpoint. sampling: temperature, top_p, max_tokens, seed, and
-    optionally stop and thinking."""
+    """A model behind an OpenAI-compatible endpoint. sampling, origins: see `TextModel`."""
 
-    def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
-        super().__init__(scaffold, endpoint.model, sampling)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        scaffold: MiniLoop,
+        sampling: Record,
+        origins: Mapping[str, str] = MappingProxyType({}),
+    ):
+        super().__init__(scaffold, endpoint.model, sampling, origins)
         self.endpoint = endpoint
 
     def ask(self, messages: list[Record]) -> Answer:
         """Sends one request. Raises openai.OpenAIError."""
         chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
-        asked = {name: value for name, value in self.sampling.items() if name != "thinking"}
-        if "thinking" in self.sampling:
-            told = {"enable_thinking": self.sampling["thinking"]}
-            asked["extra_body"] = {"chat_template_kwargs": told}
-        return read(chat.create(model=self.name, messages=messages, **asked, **self.offered))
+        fields = chat_fields(self.sampling)
+        return read(chat.create(model=self.name, messages=messages, extra_body=fields, **self.offered))
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """Returns the next assistant message. `extra` has its command, tokens, finish reason, cost and
@@ -71,7 +75,8 @@ class ChatModel(TextModel):
         history = with_texts(sent)
         began = time.monotonic()
         again = was_answered(history)
-        answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url, again)
+        end = self.endpoint
+        answer = persist(lambda: self.ask(history), end.alive, end.url, again, self.sampling)
         facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}
         facts |= {"sent_back": answer.sent_back} if answer.sent_back else {}
         seconds = round(time.monotonic() - began, 3)
@@ -109,16 +114,20 @@ def read(response: Any) -> Answer:
 
 
 def persist(
-    ask: Callable[[], Given], alive: Callable[[], bool], address: str, answered: bool = False
+    ask: Callable[[], Given],
+    alive: Callable[[], bool],
+    address: str,
+    answered: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Given:
     """Calls `ask` until a call succeeds.
 
     Stops at a permanent fault, after the last attempt, or if the server is not `alive`. answered: see
-    `service_words.judge`.
+    `service_words.judge`. settings: the sampling settings of the request.
 
     Raises ServingError if our server has ended, and ModelLost if all attempts failed or the service refuses
-    this conversation. Raises InputError if the service refuses the key, the model's name or the settings.
-    Raises ContextLimit.
+    this conversation. Raises InputError if the service refuses the key or the model's name, and
+    SettingRefused if it refuses a setting. Raises ContextLimit.
     """
     import openai
 
@@ -137,7 +146,9 @@ def persist(
             raise ServingError(f"the model server at {address} has ended: {text}") from None
         if kind.ends == Ends.CALL:
             text = f"no answer in {SERVED.attempts} attempts: {text}"
-        raise final_fault(kind, text, address) from None
+        response = getattr(error, "response", None)
+        setting = refused_setting(response.text, settings) if response is not None else ""
+        raise final_fault(kind, text, address, setting) from None
 
 
 def _wish(error: Exception) -> float:

@@ -26,4 +26,4 @@ class ServedTokens:
         def ask() -> TokenTurn:
             return self._engine.read_tokens(prompt, service.post(address, body=body, cast_to=object))
 
-        return persist(ask, self._endpoint.alive, self._endpoint.url)
+        return persist(ask, self._endpoint.alive, self._endpoint.url, settings=sampling)

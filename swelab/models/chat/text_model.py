@@ -1,8 +1,9 @@
 """The base class of all models, which converts an answer to a message with actions in the agent's format."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from minisweagent.exceptions import FormatError
@@ -29,13 +30,20 @@ class TextModel:
     """The part of mini-swe-agent's Model protocol that is the same for all models.
 
     Messages have no time stamps. If `timed`, they have the duration of each command. sampling: sampling
-    parameters of each request, empty for a model that samples nothing.
+    parameters of each request, empty for a model that samples nothing. origins: where parameters came from
+    that the recipe does not give.
     """
 
     timed = True
 
-    def __init__(self, scaffold: MiniLoop, name: str, sampling: Record | None = None):
-        self.scaffold, self.name, self.sampling = scaffold, name, sampling or {}
+    def __init__(
+        self,
+        scaffold: MiniLoop,
+        name: str,
+        sampling: Record | None = None,
+        origins: Mapping[str, str] = MappingProxyType({}),
+    ):
+        self.scaffold, self.name, self.sampling, self.origins = scaffold, name, sampling or {}, origins
         self.form: Form = form_of(scaffold)
         self.config = Settings()
         self._replies = 0
@@ -104,6 +112,8 @@ class TextModel:
 
     def serialize(self) -> Record:
         """Returns facts about the model for the trajectory, in mini-swe-agent's layout: name, sampling,
-        class. Addresses and keys of services are excluded, because they do not affect answers."""
+        origins of its values, class. Addresses and keys of services are excluded, because they do not affect
+        answers."""
         sampling = {"sampling": self.sampling} if self.sampling else {}
+        sampling |= {"sampling_from": dict(self.origins)} if self.origins else {}
         return {"info": {"config": {"model": self.name, **sampling, "model_type": type(self).__name__}}}

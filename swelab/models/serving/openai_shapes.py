@@ -1,7 +1,7 @@
 """Schemas of OpenAI's chat completions and completions, as far as our servers support these requests."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
 
@@ -18,7 +18,12 @@ from swelab.models.serving.request_shapes import (
     TokenId,
     Tokens,
 )
+from swelab.sampling_settings import EFFORTS
 
+if TYPE_CHECKING:
+    Effort = str
+else:
+    Effort = Literal[EFFORTS]
 MOST_MESSAGES = 100_000
 Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=1024)]
 
@@ -135,7 +140,7 @@ class Chat(SamplingFields, kw_only=True):
     tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    reasoning_effort: Effort | None = None
     separate_reasoning: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[Literal["enable_thinking", "thinking"], bool] | None = None

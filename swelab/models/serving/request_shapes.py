@@ -16,23 +16,30 @@ from msgspec import Meta, Struct
 from swelab.http.refusal import Refused
 from swelab.http.shapes import decode
 from swelab.records import shorten
+from swelab.sampling_settings import LONGEST_STOP, MOST_STOPS, SETTINGS
 
 MOST_PROMPTS = 64
 
-Temperature = Annotated[float, Meta(ge=0, le=100)]
-Share = Annotated[float, Meta(gt=0, le=1)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Repetition = Annotated[float, Meta(gt=0, le=2)]
-TopK = Annotated[int, Meta(ge=-1, le=1 << 30)]
+
+def _bounds(name: str) -> Any:
+    """Returns the range of a setting in the table of sampling settings."""
+    return Meta(**dict[str, Any](SETTINGS[name].bounds))
+
+
+Temperature = Annotated[float, _bounds("temperature")]
+TopP = Annotated[float, _bounds("top_p")]
+TopK = Annotated[int, _bounds("top_k")]
+MinP = Annotated[float, _bounds("min_p")]
+Penalty = Annotated[float, _bounds("presence_penalty")]
+Repetition = Annotated[float, _bounds("repetition_penalty")]
 Answers = Annotated[int, Meta(ge=1, le=64)]
 Tokens = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Alternatives = Annotated[int, Meta(ge=0, le=20)]
-Seed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Seed = Annotated[int, _bounds("seed")]
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Name = Annotated[str, Meta(max_length=256)]
-StopText = Annotated[str, Meta(min_length=1, max_length=1024)]
-Stop = StopText | Annotated[list[StopText], Meta(max_length=16)] | None
+StopText = Annotated[str, Meta(min_length=1, max_length=LONGEST_STOP)]
+Stop = StopText | Annotated[list[StopText], Meta(max_length=MOST_STOPS)] | None
 StopIds = Annotated[list[TokenId], Meta(max_length=64)] | None
 
 
@@ -84,9 +91,9 @@ class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=Tr
     """Sampling parameters that all requests share."""
 
     temperature: Temperature | None = None
-    top_p: Share | None = None
+    top_p: TopP | None = None
     top_k: TopK | None = None
-    min_p: Fraction | None = None
+    min_p: MinP | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Repetition | None = None

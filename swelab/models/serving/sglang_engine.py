@@ -21,16 +21,17 @@ from swelab.models.serving.lora import check_adapters
 from swelab.models.serving.sglang_shapes import SHAPES
 from swelab.models.token_turn import TokenTurn
 from swelab.records import Record, shorten
+from swelab.sampling_settings import generate_fields
 
 SHIMS = Path(__file__).resolve().parent / "shims"
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
 SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning", "sleep-on-idle": True}
+SETTINGS |= {"sampling-defaults": "openai"}
+"""`openai` keeps sglang from filling in a chat request, but not one to /generate, with the values of the
+weights' generation_config.json. A policy requests them by `sampling: model`."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _ASK_SECONDS = 30.0
 _REPLACE_SECONDS = 600.0
-_SAMPLING = {"max_tokens": "max_new_tokens"}
-"""Maps sampling parameters of a chat request to their names in /generate, where they differ. /generate
-ignores a seed."""
 
 
 class Sglang:
@@ -79,9 +80,8 @@ class Sglang:
 
     def token_request(self, prompt: Sequence[int], sampling: Record) -> tuple[str, Record]:
         """See `Engine.token_request`."""
-        asked = {_SAMPLING.get(name, name): value for name, value in sampling.items() if name != "seed"}
         body = {"input_ids": list(prompt), "return_logprob": True}
-        return "/generate", {**body, "sampling_params": {**asked, "no_stop_trim": True}}
+        return "/generate", {**body, "sampling_params": {**generate_fields(sampling), "no_stop_trim": True}}
 
     def read_tokens(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
         """See `Engine.read_tokens`."""

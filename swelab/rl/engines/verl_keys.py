@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.lineage import weights_paths
+from swelab.models.model_values import load_named_policy
 from swelab.records import InputError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -177,7 +177,7 @@ class JudgeModel:
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
         """Returns the judge if verl must serve it. Returns None if the recipe has no judge, or if another
         server serves it. Raises InputError."""
-        policy = recipes.load_named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
+        policy = load_named_policy(recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
             return None
         asked = policy.sampling

@@ -12,6 +12,8 @@ from swelab.records import Record, shorten
 
 ANSWER_SECONDS = 900.0
 """Maximum duration of one turn, including the wait for a server."""
+OURS = ("top_p", "top_k", "min_p", "stop")
+"""Settings of the recipe that verl's sampling parameters do not have, or have for training alone."""
 ABORTED = ("abort", "aborted")
 
 
@@ -33,7 +35,7 @@ class VerlTokens:
         if room < 1:
             raise ContextLimit(f"no room for an answer after {len(prompt)} tokens of {self._most}")
         asked = {**self._sampling, "max_tokens": min(int(sampling["max_tokens"]), room)}
-        asked |= {"stop": sampling["stop"]} if sampling.get("stop") else {}
+        asked |= {name: sampling[name] for name in OURS if name in sampling}
         call = self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=asked)
         answer = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:

@@ -42,7 +42,7 @@ def test_a_turn_is_what_was_sampled_and_a_rollout_has_one_request_id():
     assert found.finish == "stop" and found.versions == ((0, "2"),)
     (first, prompt, sampling), (second, *_) = client.asked
     assert first == second and prompt == [1, 2, 3]
-    assert sampling == {"top_k": -1, "logprobs": True, "max_tokens": 8}
+    assert sampling == {"top_k": -1, "top_p": 0.9, "logprobs": True, "max_tokens": 8}
 
 
 def test_a_turn_is_no_longer_than_the_context_has_room_for():
