@@ -11,7 +11,7 @@ from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models import ContextLimit, ModelLost, ModelRefused
+from swelab.models import ContextLimit, ModelLost, ModelRefused, SettingRefused
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.billing.paid_turns import PaidRun, request_message
@@ -207,7 +207,7 @@ def test_what_is_the_conversations_own_fault_is_not_tried_again(service, opened,
         (Fault(413, "Request exceeds the maximum size"), ContextLimit, "maximum size"),
         (Fault(400, "Output blocked by content filtering policy"), ModelRefused, "does not answer"),
         (Fault(404, "no such model"), InputError, "refused: no such model"),
-        (Fault(400, "max_tokens: must be positive"), InputError, "refused: max_tokens"),
+        (Fault(400, "max_tokens: must be positive"), SettingRefused, "refused the setting max_tokens"),
     ):
         before = len(service.requests)
         service.plan = lambda number, request, fault=fault: fault
