@@ -32,14 +32,14 @@ class CpuAttention(TorchNativeAttnBackend):
 
     def _run_sdpa_forward_decode(
         self, query: Tensor, output: Tensor, keys: Tensor, values: Tensor, *rest: Any, **kind: Any
-    ) -> Tensor:
+    ) -> Any:
         if _is_special(rest, kind):
             return super()._run_sdpa_forward_decode(query, output, keys, values, *rest, **kind)
         return self._attend(query, output, keys, values, [1] * len(self._slots), kind["scaling"])
 
     def _run_sdpa_forward_extend(
         self, query: Tensor, output: Tensor, keys: Tensor, values: Tensor, *rest: Any, **kind: Any
-    ) -> Tensor:
+    ) -> Any:
         if _is_special(rest, kind) or not kind["causal"]:
             return super()._run_sdpa_forward_extend(query, output, keys, values, *rest, **kind)
         news = rest[4].tolist()
@@ -47,16 +47,16 @@ class CpuAttention(TorchNativeAttnBackend):
 
     def _attend(
         self, query: Tensor, output: Tensor, keys: Tensor, values: Tensor, news: list[int], scale: float
-    ) -> Tensor:
+    ) -> Any:
         """query: [tokens, heads, size], the last `news[i]` tokens of each sequence. keys, values: [slots,
         key heads, size]."""
         start = 0
         for new, slots in zip(news, self._slots, strict=True):
             end = start + new
-            at = [
+            key, value = (
                 each.index_select(0, slots).to(query.dtype).transpose(0, 1)[None] for each in (keys, values)
-            ]
-            output[start:end] = (_last if new == 1 else _several)(query[start:end], *at, scale)
+            )
+            output[start:end] = (_last if new == 1 else _several)(query[start:end], key, value, scale)
             start = end
         return output
 

@@ -153,6 +153,36 @@ def test_children_are_forked_only_while_there_is_one_thread():
     assert in_shims(code.format(threads=1), server).stdout.split() == ["spawn", "True"]
 
 
+ATTENTION = """
+from types import SimpleNamespace as Names
+import torch
+from cpu_attention import CpuAttention
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+from sglang.srt.layers.radix_attention import AttentionType
+
+torch.manual_seed(0)
+keys, values = torch.randn(2, 64, 2, 8)
+table = torch.stack([torch.randperm(64) for _ in range(3)])
+cache = Names(set_kv_buffer=lambda *_: None, get_key_buffer=lambda _: keys, get_value_buffer=lambda _: values)
+runner = Names(device="cpu", req_to_token_pool=Names(req_to_token=table), token_to_kv_pool=cache)
+layer = Names(qk_head_dim=8, v_head_dim=8, tp_q_head_num=6, tp_k_head_num=2, layer_id=0, scaling=0.3)
+layer.is_cross_attention, layer.attn_type, layer.sliding_window_size = False, AttentionType.DECODER, -1
+lengths, prefixes = torch.tensor([5, 20, 9]), torch.tensor([0, 17, 8])
+batch = Names(seq_lens=lengths, extend_prefix_lens=prefixes, extend_seq_lens=lengths - prefixes)
+batch.req_pool_indices, batch.encoder_lens, batch.out_cache_loc = torch.tensor([2, 0, 1]), None, None
+for tokens, name in ((int((lengths - prefixes).sum()), "forward_extend"), (3, "forward_decode")):
+    query, outputs = torch.randn(tokens, 48), []
+    for backend in (CpuAttention(runner), TorchNativeAttnBackend(runner)):
+        backend.init_forward_metadata(batch)
+        outputs.append(getattr(backend, name)(query, query, query, layer, batch))
+    print(torch.allclose(*outputs, atol=1e-6), outputs[0].abs().max() > 0.1)
+"""
+
+
+def test_attention_on_a_cpu_is_that_of_sglang():
+    assert in_shims(ATTENTION).stdout.split()[-4:] == ["True", "tensor(True)"] * 2
+
+
 def test_a_server_on_a_cpu_computes_in_one_thread_however_many_cores_its_job_has(monkeypatch):
     config = ModelConfig(architectures=["Qwen2ForCausalLM"])
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
