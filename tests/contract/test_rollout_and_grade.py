@@ -18,11 +18,12 @@ from swelab.models import ModelLost
 from swelab.models.chat.scripted import ScriptedModel, failing_test_command, gold_edit
 from swelab.models.chat.scripted_functions import FunctionScript
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
-from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.attempt_records import Grade, Message, Trajectory
 from swelab.records.report_records import Report
 from swelab.rollouts.rollout_stage import attempt_task, roll_out
 from swelab.rollouts.token_usage import usage_of
 from swelab.sandbox import Limits, SandboxLost
+from swelab.sft.rows.styles import failed_turns
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.patch_application import git
 
@@ -128,9 +129,8 @@ def test_function_script_replaces_lines_until_the_tests_pass(task, store, backen
     assert said[-1] == FIX.format("-    return a - b\n+    return a + b")
     seen = [m["content"] for m in row["messages"] if m["role"] == "user"]
     assert seen[1] == "exit 0\ndef add(a, b):\n    return a - b\n"
-    assert [text.startswith("exit 1\nNo replacement was performed") for text in seen[2:]] == [True] * (
-        tries - 1
-    )
+    assert all(text.startswith("exit 1\nNo replacement was performed") for text in seen[2:])
+    assert len(failed_turns([Message.of(each) for each in row["messages"]])) == len(seen[2:]) == tries - 1
     assert grade(task, row["model_patch"], store, backend, Limits())["status"] == "resolved"
 
 

@@ -62,7 +62,9 @@ REFUSALS = (
     r"The command '(?s:.{0,20000}?)' was cancelled because it took more than",
     r"(/bin/)?(bash|sh): .*(command not found|syntax error|No such file or directory|Permission denied)",
 )
-REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
+BEFORE = r"OBSERVATION:\s*|exit \d+\n|<returncode>\d+</returncode>\s*<output>\s*"
+"""What the scaffolds' observations begin with, before a command's output."""
+REFUSED = re.compile(rf"({BEFORE})?({'|'.join(REFUSALS)})")
 
 
 def failed_turns(messages: Sequence[Message]) -> set[int]:

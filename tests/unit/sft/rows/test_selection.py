@@ -303,6 +303,8 @@ REFUSALS = [
     ("OBSERVATION:\nThe path /a b does not exist. Please provide a valid path.", True),
     ("OBSERVATION:\nInvalid `view_range`: [9, 2].", True),
     ("bash: line 1: rgrep: command not found\n", True),
+    ("exit 1\nNo replacement was performed: nothing changed\n", True),
+    ("<returncode>1</returncode>\n<output>\nNo replacement was performed: no\n</output>", True),
     ("The command 'sleep\n999' was cancelled because it took more than 300 seconds.", True),
     ("E   assert 1 == 2\n1 failed", False),
     ("a.py: No replacement was performed", False),
