@@ -81,7 +81,9 @@ async def converse(endpoint: Endpoint, conversations: list[list[Record]], at_onc
         return sum(await asyncio.gather(*map(one, conversations)))
 
 
-def served(args: argparse.Namespace, conversations: list[list[Record]], plugins: str) -> dict[int, float]:
+def server_speeds(
+    args: argparse.Namespace, conversations: list[list[Record]], plugins: str
+) -> dict[int, float]:
     """Returns output tokens per second by requests at once. plugins: sglang's plugins to load, or all."""
     speeds = {}
     for at_once in args.at_once:  # a server each, whose cache is empty
@@ -107,7 +109,7 @@ def served(args: argparse.Namespace, conversations: list[list[Record]], plugins:
     return speeds
 
 
-def generated(args: argparse.Namespace, conversations: list[list[Record]]) -> dict[int, float]:
+def generate_speeds(args: argparse.Namespace, conversations: list[list[Record]]) -> dict[int, float]:
     """Returns output tokens per second of transformers' `generate` by batch size."""
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(args.weights, padding_side="left")
@@ -144,9 +146,9 @@ def main() -> None:
     requests = sum(len(list(turns(messages))) for messages in conversations)
     print(f"{len(conversations)} conversations, {requests} requests, {args.tokens} tokens each, {args.dtype}")
     sides = {
-        "ours": served(args, conversations, ""),
-        "sglang": served(args, conversations, "none"),
-        "generate": generated(args, conversations),
+        "ours": server_speeds(args, conversations, ""),
+        "sglang": server_speeds(args, conversations, "none"),
+        "generate": generate_speeds(args, conversations),
     }
     for name, speeds in sides.items():
         for at_once, speed in speeds.items():

@@ -47,7 +47,10 @@ MAY_USE = {
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }
 TORCH_ROOMS = tuple(
-    "swelab/sft/ swelab/rl/ swelab/models/serving/shims/ benchmarks/rl.py benchmarks/memory.py".split()
+    """
+    swelab/sft/ swelab/rl/ swelab/models/serving/shims/
+    benchmarks/rl.py benchmarks/memory.py benchmarks/serving.py
+    """.split()
 )
 BY_HAND = """
 evaluate publish write_prompts compose_recipes browse export_leaderboard export_harbor import_harbor
