@@ -40,9 +40,9 @@ class Rollout(TypedRecord):
     model_patch: str = field("diff between the task's base commit and the sandbox at the end")
     messages: list[Message] = field("messages of the conversation")
     info: dict[str, Any] = field("mini-swe-agent's info: exit_status, submission, model_stats, mini_version")
-    trajectory_format: Literal["mini-swe-agent-1", "mini-swe-agent-1.1", "swe-agent", "swe-agent-text"] = (
-        field("version of the trajectory format")
-    )
+    trajectory_format: Literal[
+        "mini-swe-agent-1", "mini-swe-agent-1.1", "swe-agent", "swe-agent-text", "atif"
+    ] = field("version of the trajectory format")
     seconds: float | None = field(
         "wall time of the attempt from its sandbox's start, in seconds; absent for scripted and recorded "
         "attempts",

@@ -2,7 +2,8 @@
 
 SWE-agent writes `<run>/<id>/<id>.traj`, a `.pred` file next to it, and sometimes a `.patch` file.
 mini-swe-agent writes `<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
-`trajectories/<user>/<run>/` can be given. `<id>/<id>.row.json` is a row of a published set.
+`trajectories/<user>/<run>/` can be given. `<id>/<id>.row.json` is a row of a published set. `<id>.atif.json`,
+and `agent/trajectory.json` in a trial of Harbor, are ATIF.
 """
 
 import json
@@ -14,7 +15,17 @@ from swelab.agents.exit_status import mini_end, swe_agent_end
 from swelab.outcomes import RolloutEnd
 from swelab.records import Record, sha256_file, shorten
 from swelab.records.attempt_records import Message, Rollout
-from swelab.rollouts.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
+from swelab.rollouts import atif
+from swelab.rollouts.trajectory_files import (
+    ATIF,
+    HARBOR,
+    MINI,
+    ROW,
+    SWE_AGENT,
+    Broken,
+    harbor_task,
+    read_parts,
+)
 
 MINI_1: Final = "mini-swe-agent-1"
 MINI_2: Final = "mini-swe-agent-1.1"
@@ -27,6 +38,8 @@ def read_recording(path: Path) -> Rollout:
     try:
         if path.name.endswith(ROW):
             record = _row(path, json.loads(path.read_bytes()))
+        elif path.name.endswith((ATIF, HARBOR)):
+            record = _atif(path, json.loads(path.read_bytes()))
         else:
             record = (_mini if path.name.endswith(MINI) else _swe_agent)(path, read_parts(path))
         for number, message in enumerate(record.messages):
@@ -60,6 +73,17 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
         info={key: info[key] for key in keys if key in info} | facts,
         trajectory_format="swe-agent",
     )
+
+
+def _atif(path: Path, document: Any) -> Rollout:
+    """Reads an ATIF document. The patch of another program's is in a file beside it, as SWE-agent's is."""
+    name = harbor_task(path) or path.name.removesuffix(ATIF)
+    record = atif.from_atif(name, document)
+    if record.trajectory_format == atif.FORMAT:
+        patch, source = _patch(path, name, {})
+        record["model_patch"] = patch
+        record["info"] |= {"submission": patch, "patch_from": source}
+    return record
 
 
 def _row(path: Path, row: Record) -> Rollout:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from swelab.outcomes import RolloutEnd
-from swelab.records.attempt_records import Trajectory, Usage
+from swelab.records.attempt_records import Rollout, Trajectory, Usage
 
 TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"}
 """Maps fields of a message's usage (ours and mini-swe-agent's) to fields of SWE-agent's model_stats."""
 
 
-def usage_of(trajectory: Trajectory) -> Usage:
+def usage_of(trajectory: Rollout) -> Usage:
     """Returns the usage of a trajectory. A value that was not recorded is None. So is the cost of a model
     without a known price, which is recorded as 0."""
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]

@@ -11,7 +11,9 @@ import msgspec
 
 from swelab.records import InputError, Record, shorten
 
-SWE_AGENT, MINI, ROW = ".traj", ".traj.json", ".row.json"
+SWE_AGENT, MINI, ROW, ATIF = ".traj", ".traj.json", ".row.json", ".atif.json"
+HARBOR = "trajectory.json"
+"""Name of the ATIF document in the folder `agent` of a trial of Harbor."""
 END = 1 << 18
 """Number of bytes that are first read from the end of a file."""
 STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
@@ -44,12 +46,24 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
     for place, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(files):
-            for ending in (MINI, ROW, SWE_AGENT):
+            for ending in (MINI, ROW, ATIF, SWE_AGENT):
                 if name.endswith(ending) and name != ending:
                     paths.setdefault(name.removesuffix(ending), []).append(Path(place, name))
+            if name == HARBOR and (task := harbor_task(Path(place, name))):
+                paths.setdefault(task, []).append(Path(place, name))
     if not paths:
-        raise InputError("holds no trajectory", folder, "<id>/<id>.traj or <id>/<id>.traj.json")
+        raise InputError("holds no trajectory", folder, "<id>/<id>.traj, .traj.json or .atif.json")
     return paths
+
+
+def harbor_task(path: Path) -> str:
+    """Returns the task of a trial of Harbor, whose folder has `agent/trajectory.json` and `result.json`.
+    Returns '' if it is no such folder."""
+    try:
+        name = json.loads(path.parent.with_name("result.json").read_bytes())["task_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return name if isinstance(name, str) and path.parent.name == "agent" else ""
 
 
 def one_run(

@@ -53,8 +53,8 @@ TORCH_ROOMS = tuple(
     """.split()
 )
 BY_HAND = """
-evaluate publish write_prompts compose_recipes browse export_leaderboard export_harbor import_harbor
-serve_fleet run_mini_swe_agent run_debug_gym serve reap exec_server pool_server pool doctor
+evaluate publish write_prompts compose_recipes browse export_leaderboard export_harbor export_atif
+import_harbor serve_fleet run_mini_swe_agent run_debug_gym serve reap exec_server pool_server pool doctor
 collect_trajs measure_lengths combine_trajs validate_len_stats compare merge_preds run_evaluation
 show run_torchtune verify write_schemas
 """.split()

@@ -278,6 +278,7 @@ DEFINED = {
     "swe-agent-text": "swe-agent.json",
     "mini-swe-agent-1": "mini.json",
     "mini-swe-agent-1.1": "mini.json",
+    "atif": "mini.json",
 }
 
 
