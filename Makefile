@@ -13,10 +13,14 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # The user's settings for other programs, which would change the results here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONDONTWRITEBYTECODE SNAKEMAKE_PROFILE
 
-.PHONY: all rl rl-seeds debugger help setup test test-full test-verl ci ci-here check peer sb-cli modal verl swe-agent clean
+.PHONY: all real rl rl-seeds debugger help setup test test-full test-verl ci ci-here check peer sb-cli modal verl swe-agent clean
 
 all: setup
 	$(RUN)
+
+# A pretrained model learns to repair real packages.
+real: setup
+	$(RUN) --config experiment=real
 
 # A model learns from the results of its own attempts; with three seeds, as a table.
 rl: setup

@@ -5,6 +5,7 @@ cat <<'TEXT'
 Usage: make [TARGET...] [NAME=VALUE...]
 
 make              set-up, then the demo experiment: results/verified_score.json and results/report.html
+make real         set-up, then a pretrained model that learns to repair real packages (docs/demo.md)
 make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
 make rl-seeds     the same with three seeds, and a table of the results
 make debugger     a model that learns to repair programs with Python's debugger (docs/debugger.md)
