@@ -10,7 +10,9 @@ from swelab.evaluation.trajectory_browser import browse, entries, list_lines, pa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of an evaluation, or of .traj or .traj.json files")
+    parser.add_argument(
+        "folder", type=Path, help="folder of an evaluation, or of .traj, .traj.json or .atif.json files"
+    )
     parser.add_argument("--filter", default="", help="regular expression to search in instance ids")
     parser.add_argument("--status", default="", help="show attempts that ended so, such as unresolved")
     parser.add_argument("--list", action="store_true", help="print only the list")

@@ -14,10 +14,13 @@ from typing import Any
 
 from swelab.evaluation.attempt_folders import ROWS
 from swelab.records import InputError, Record, read_json, read_jsonl
+from swelab.rollouts.recorded_thoughts import thoughts_of
+from swelab.rollouts.recorded_trajectories import read_recording
+from swelab.rollouts.trajectory_files import ATIF, Broken
 
 HELP = "n/p turn   N/P attempt   g/G first/last turn   l list   q quit"
 CLEAR = "\x1b[2J\x1b[H"
-ENDINGS = ("traj.json", ".traj")
+ENDINGS = ("traj.json", ".traj", ATIF)
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,14 @@ def _below(folder: Path) -> Iterator[Entry]:
         return
     for path in sorted(folder.rglob("*")):
         if path.name.endswith(ENDINGS) and path.is_file():
-            yield Entry(path.name.partition(".traj")[0] or path.parent.name, path, "")
+            name = path.name.removesuffix(ATIF).partition(".traj")[0]
+            yield Entry(name or path.parent.name, path, "")
 
 
 def pages(entry: Entry) -> list[str]:
     """Returns the pages of a trajectory: a summary page, and then one page for each message. Raises
     InputError."""
-    record = read_json(entry.path)
+    record = _read(entry.path)
     if not isinstance(record, dict):
         raise InputError("no trajectory", entry.path, "a JSON object with messages")
     messages: Any = record.get("messages") or record.get("history") or record.get("trajectory") or []
@@ -85,8 +89,17 @@ def pages(entry: Entry) -> list[str]:
     return shown
 
 
+def _read(path: Path) -> Any:
+    if not path.name.endswith(ATIF):
+        return read_json(path)
+    try:
+        return read_recording(path)
+    except Broken as fault:
+        raise InputError(str(fault), path, "a trajectory in ATIF") from None
+
+
 def _turn(message: Record) -> str:
-    """Returns a message as text: its role, its content, and the commands of its tool calls."""
+    """Returns a message as text: its role, its thoughts, its content, and the commands of its tool calls."""
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(str(part.get("text", part)) for part in content if isinstance(part, dict))
@@ -95,7 +108,9 @@ def _turn(message: Record) -> str:
     calls = calls or [
         str((call.get("function") or {}).get("arguments", "")) for call in message.get("tool_calls") or []
     ]
-    return "\n".join([str(message.get("role", "")), "", str(content or ""), *calls])
+    thoughts = thoughts_of(message)
+    inner = ["thoughts:", *(f"| {line}" for line in thoughts.splitlines()), ""] if thoughts else []
+    return "\n".join([str(message.get("role", "")), "", *inner, str(content or ""), *calls])
 
 
 def clean(text: str) -> str:

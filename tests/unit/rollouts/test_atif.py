@@ -7,6 +7,7 @@ import sys
 import pytest
 from atif import Trajectory as Document
 
+from swelab.evaluation.trajectory_browser import entries, pages
 from swelab.records import check, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Rollout, Trajectory
 from swelab.rollouts.atif import from_atif, to_atif
@@ -207,6 +208,14 @@ def test_trial_of_harbor_is_a_recording(tmp_path):
     assert (name, record.instance_id, record.model_patch, record.info["patch_from"]) == (
         ("a-1", "a-1", PATCH, "patch")
     )
+
+
+def test_browser_shows_a_document_with_its_thoughts(tmp_path):
+    write_json(tmp_path / "a-1.atif.json", FOREIGN)
+    (entry,) = entries(tmp_path)
+    shown = pages(entry)
+    assert entry.name == "a-1" and len(shown) == 13
+    assert shown[5] == "[5/12] assistant\n\nthoughts:\n| hm\n\nI look.\n" + '{"command": "cat ä"}\n{}'
 
 
 def test_export_of_a_rollout_can_be_recorded(tmp_path):
