@@ -1,10 +1,11 @@
-"""Statistics of several runs compared with enumeration, independent formulas, and simulation."""
+"""Statistics of several runs compared with enumeration, independent formulas, scipy, and simulation."""
 
 import itertools
-from math import comb, erfc, exp, prod, sqrt
+from math import comb, prod, sqrt
 
 import numpy as np
 import pytest
+from scipy.stats import permutation_test
 
 from swelab.records import InputError
 from swelab.scores.statistics.multi_run import Attempts, detectable_differences, effective_wilson, runs_differ
@@ -56,6 +57,20 @@ def test_the_interval_is_wilsons_at_the_effective_number():
     assert Attempts(counts).interval() == pytest.approx((middle - half, middle + half))
 
 
+@pytest.mark.parametrize("shape", ["hard and easy", "one chance", "certain"])
+def test_intervals_cover_the_rate_over_tasks_and_runs(shape):
+    rng, tasks, runs, hits = np.random.default_rng(1), 120, 4, 0
+    for _ in range(400):
+        chances = {
+            "hard and easy": hard_and_easy(rng, tasks),
+            "one chance": np.full(tasks, 0.35),
+            "certain": (rng.random(tasks) < 0.35).astype(float),
+        }[shape]
+        low, high = Attempts(drawn(rng, chances, runs)).interval()
+        hits += low <= 0.35 <= high
+    assert 0.925 <= hits / 400 <= 0.98
+
+
 def test_pass_at_k_is_the_mean_over_all_draws_of_k_attempts():
     for resolved, attempted in ((0, 5), (1, 5), (3, 5), (5, 5), (2, 4)):
         row = [True] * resolved + [False] * (attempted - resolved)
@@ -80,6 +95,16 @@ def test_pass_at_all_attempts_has_wilsons_interval_over_tasks():
         Attempts([(0, 0)]).interval()
 
 
+def test_pass_at_k_covers():
+    rng, hits, tasks = np.random.default_rng(2), 0, 100
+    chances = [hard_and_easy(rng, 40_000)]
+    truth = float(np.mean(1 - (1 - chances[0]) ** 3))
+    for _ in range(300):
+        low, high = Attempts(drawn(rng, hard_and_easy(rng, tasks), 6)).pass_at(3)[1]
+        hits += low <= truth <= high
+    assert 0.92 <= hits / 300 <= 0.985
+
+
 def test_the_variance_within_tasks_is_unbiased():
     for chance, runs in ((0.2, 3), (0.7, 4)):
         mean = sum(
@@ -91,10 +116,16 @@ def test_the_variance_within_tasks_is_unbiased():
 
 def test_cochrans_q():
     table = [[1, 0]] * 12 + [[0, 1]] * 4 + [[1, 1]] * 9 + [[0, 0]] * 5
-    assert runs_differ(table) == pytest.approx(erfc(sqrt((12 - 4) ** 2 / 16 / 2)))  # two runs: McNemar's
-    games = [[1, 1, 1]] * 6 + [[0, 1, 0], [1, 1, 0]] * 2 + [[0, 0, 0], [0, 0, 1]]
-    assert runs_differ(games) == pytest.approx(exp(-2.8 / 2))  # three runs: Q = 2 (3 * 213 - 625) / (75 - 65)
+    from scipy.stats import chi2
+
+    assert runs_differ(table) == pytest.approx(chi2.sf((12 - 4) ** 2 / 16, 1))  # two runs: McNemar's
     assert runs_differ([[1, 1, 1], [0, 0, 0]]) is None and runs_differ([[1], [0]]) is None
+    rng = np.random.default_rng(3)
+    found = [runs_differ(rng.random((80, 4)) < rng.random((80, 1))) for _ in range(300)]
+    assert 0.02 <= np.mean(np.array(found) < 0.05) <= 0.08
+    broken = rng.random((80, 4)) < rng.random((80, 1))
+    broken[:, 2] = False
+    assert runs_differ(broken) < 1e-6
 
 
 def test_one_run_each_gives_mcnemar():
@@ -112,6 +143,16 @@ def test_sign_flips_are_counted_exactly():
         ]
         share = np.mean([abs(each) >= abs(sum(row)) for each in sums])
         assert sign_flip(row) == pytest.approx(share), row
+
+
+def test_sign_flips_as_scipy_permutes():
+    first = [(0, 4), (1, 4), (2, 4), (0, 4), (3, 4), (1, 4), (4, 4), (0, 4), (2, 4)]
+    second = [(1, 4), (3, 4), (2, 4), (2, 4), (4, 4), (0, 4), (4, 4), (1, 4), (4, 4)]
+    sides = [[c / m for c, m in side] for side in (second, first)]
+    found = permutation_test(
+        sides, lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", n_resamples=np.inf
+    )
+    assert sign_flip(share_differences(first, second)) == pytest.approx(found.pvalue)
 
 
 def test_shares_of_unequal_numbers_of_attempts_have_a_common_step():
@@ -154,6 +195,17 @@ def test_the_interval_of_a_difference_at_the_ends():
     assert low == pytest.approx(-high) and 0 < high < 0.2
 
 
+@pytest.mark.parametrize("runs", [1, 4])
+def test_the_planned_difference_is_found_four_times_in_five(runs):
+    rng, rate, tasks, found = np.random.default_rng(6), 0.3, 250, 0
+    least, most = detectable_differences(rate, tasks, runs, rate * (1 - rate))
+    assert least == pytest.approx(most)  # all of the variance is sampling noise
+    for _ in range(300):
+        sides = [drawn(rng, np.full(tasks, chance), runs) for chance in (rate - least / 2, rate + least / 2)]
+        found += sign_flip(share_differences(*sides)) < 0.05
+    assert 0.7 <= found / 300 <= 0.87  # an exact test with few discordant pairs has a little less power
+
+
 def test_planning_by_hand():
     z = 1.959963985 + 0.8416212336
     least, most = detectable_differences(0.3, 500, 5, 0.08)
@@ -185,3 +237,13 @@ def test_the_interval_from_run_to_run_holds_the_tasks_fixed():
     )
     assert open_.rerun_interval(16)[1] < high
     assert Attempts([(1, 1), (0, 1)]).rerun_interval(1) == (0.5, 0.5), "one run says nothing of its luck"
+
+
+def test_the_interval_from_run_to_run_covers_the_tasks_own_rate():
+    draw = np.random.default_rng(3)
+    shares = draw.beta(0.5, 0.5, 100)
+    hits = 0
+    for _ in range(400):
+        low, high = Attempts([(int(n), 4) for n in draw.binomial(4, shares)]).rerun_interval(4)
+        hits += low <= shares.mean() <= high
+    assert 0.92 < hits / 400 < 0.98

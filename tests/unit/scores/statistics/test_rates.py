@@ -1,6 +1,7 @@
 """Intervals and tests compared with published values, or with values worked out by hand."""
 
 import itertools
+from math import comb
 
 import pytest
 
@@ -48,6 +49,13 @@ def test_wilson_refuses_what_is_no_rate(resolved, total):
 )
 def test_mcnemar_exact(gained, lost, p):
     assert mcnemar_exact(gained, lost) == pytest.approx(p, abs=5e-5)
+
+
+def test_mcnemar_is_the_two_sided_binomial_sum():
+    for gained, lost in itertools.product(range(9), repeat=2):
+        n, smaller = gained + lost, min(gained, lost)
+        tail = sum(comb(n, k) for k in range(smaller + 1)) / 2**n
+        assert mcnemar_exact(gained, lost) == pytest.approx(min(1, 2 * tail))
 
 
 def test_paired_interval_gives_published_values():
