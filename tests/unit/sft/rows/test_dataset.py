@@ -145,6 +145,23 @@ def test_limits_duplicates_and_shares_of_an_instance(tokenizer):
     assert build(rows, [grade("a"), grade("b")], tokenizer, per_instance=2).facts(1000)["kept"] == 2
 
 
+@pytest.mark.parametrize("choice", ["shortest", "random"])
+def test_samples_of_an_instance_are_chosen_among_in_whatever_order_they_come(tokenizer, tmp_path, choice):
+    rows = [trajectory("a", number % 3) | ({"sample": number} if number else {}) for number in range(5)]
+    grades = [grade("a") | ({"sample": number} if number else {}) for number in range(5)]
+    grades[1] = grades[1] | {"status": "unresolved", "resolved": False}
+    write_jsonl(tmp_path / "g.jsonl", grades)
+    selection = Selection(**SELECTION | {"per_instance": 2, "choice": choice, "seed": 3})
+    built = []
+    for order in (rows, rows[::-1]):
+        verdicts = load_verdicts([tmp_path / "g.jsonl"])
+        built.append(build_dataset(order, verdicts, selection, tokenizer, io.BytesIO()))
+    one, two = (list(each.rows()) for each in built)
+    assert one == two and len(one) == 2
+    assert built[0].facts(9)["dropped"] == {"duplicate": 1, "over_per_instance": 1, "unresolved": 1}
+    assert {row.get("sample", 0) for row in one} < {0, 2, 4}
+
+
 def test_assistant_tokens_are_those_of_assistant_turns(tokenizer):
     messages = conversations(1)[0]["messages"]
     ids, trained = tokenizer.encode(messages)
