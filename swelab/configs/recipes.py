@@ -174,8 +174,8 @@ def _fault_of(
         facts = first["ctx"]
         return InputError(f"unknown key {'.'.join([*field, str(facts['key'])])}{facts['hint']}", where)
     words = dict.fromkeys(each["msg"] for at, each in deepest if at == field)
-    what = "; ".join(words)
-    if not isinstance(first["input"], dict):
+    what = re.sub(" or instance of [A-Z][A-Za-z]+", "", "; ".join(words))
+    if not isinstance(first["input"], dict) and not what.startswith(f"{first['input']!r} "):
         what = f"{first['input']!r}: {what}"
     if first["type"] == "missing":
         field, what = [*field, str(first["loc"][-1])], first["msg"]

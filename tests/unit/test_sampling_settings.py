@@ -48,15 +48,15 @@ def test_rollouts_send_settings_that_only_leave_tokens_out():
     ("sampling", "words"),
     [
         ({"top_k": 0}, "field sampling.top_k: 0 is no number of tokens; expected -1 for all, or at least 1"),
-        ({"top_k": -2}, "field sampling.top_k: -2 is less than the minimum of -1"),
-        ({"min_p": 1.5}, "field sampling.min_p: 1.5 is greater than the maximum of 1"),
+        ({"top_k": -2}, "field sampling.top_k: -2: Input should be greater than or equal to -1"),
+        ({"min_p": 1.5}, "field sampling.min_p: 1.5: Input should be less than or equal to 1"),
         ({"repetition_penalty": 0}, "field sampling.repetition_penalty: 0"),
-        ({"stop": []}, "field sampling.stop: [] should be non-empty"),
+        ({"stop": []}, "field sampling.stop: []: Value should have at least 1 item"),
         ({"stop": ["a", "a"]}, "field sampling.stop: ['a', 'a'] has non-unique elements"),
         ({"extra_body": {"top_k": 3}}, "field sampling.extra_body: top_k: write it as sampling.top_k"),
         ({"extra_body": {"messages": []}}, "messages: swelab sets this field itself"),
         ({"topk": 3}, "unknown key sampling.topk (did you mean 'top_k'?)"),
-        ("modle", "field sampling: 'modle' is not of type 'object'"),
+        ("modle", "field sampling: 'modle': Input should be a valid dictionary; expected"),
     ],
 )
 def test_a_wrong_value_is_one_line(sampling, words):
