@@ -44,7 +44,7 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--weights", type=Path, required=True, help="folder in Hugging Face layout")
     add("--rows", type=Path, required=True, help="training rows: JSON lines with messages")
-    add("--conversations", type=at_least(1), default=16, help="number of conversations")
+    add("--conversations", type=at_least(1), default=16, help="number of conversations; 16 take ten minutes")
     add("--tokens", type=at_least(1), default=64, help="tokens of each answer")
     add("--context", type=at_least(1), default=2048, help="the server's context in tokens")
     add("--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="data type of the weights")
@@ -146,16 +146,18 @@ def main() -> None:
     requests = sum(len(list(turns(messages))) for messages in conversations)
     print(f"{len(conversations)} conversations, {requests} requests, {args.tokens} tokens each, {args.dtype}")
     sides = {
-        "ours": server_speeds(args, conversations, ""),
-        "sglang": server_speeds(args, conversations, "none"),
-        "generate": generate_speeds(args, conversations),
+        "ours": lambda: server_speeds(args, conversations, ""),
+        "sglang": lambda: server_speeds(args, conversations, "none"),
+        "generate": lambda: generate_speeds(args, conversations),
     }
-    for name, speeds in sides.items():
-        for at_once, speed in speeds.items():
-            print(f"{name:10} {at_once:3} at once {speed:8.1f} output tokens/s")
+    speeds = {}
+    for name, measure in sides.items():
+        speeds[name] = measure()
+        for at_once, speed in speeds[name].items():
+            print(f"{name:10} {at_once:3} at once {speed:8.1f} output tokens/s", flush=True)
     most = max(args.at_once)
     for name in ("generate", "sglang"):
-        print(f"ratio_vs_{name}={sides['ours'][most] / sides[name][most]:.2f}")
+        print(f"ratio_vs_{name}={speeds['ours'][most] / speeds[name][most]:.2f}")
 
 
 if __name__ == "__main__":
