@@ -161,6 +161,7 @@ def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str
             "SGLANG_USE_CPU_ENGINE": "1",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",  # a second thread spins, and takes its core from the sandboxes
+            "TORCH_COMPILE_DISABLE": "1",  # a penalty would be compiled, and end a server without a compiler
             "PYTHONPATH": os.pathsep.join(path),
         }
     if skipped := other_architectures(config, python):
