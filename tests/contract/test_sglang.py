@@ -59,6 +59,8 @@ def served(folder):
         # a slow server has not ended, so no new one starts
         patch.setattr(server_watchdog, "MUTE_CHECKS", 1000)
         patch.setattr(gate_process, "READY_SECONDS", 1800)
+        patch.setenv("CXX", "false")  # as on a machine without a compiler
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "compiled"))
         with open_fleet(folder / "bare", **settings) as (fleet, endpoint):
             yield fleet, endpoint
             assert endpoint.alive() and fleet.servers[0].starts == 1
