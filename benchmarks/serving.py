@@ -1,15 +1,15 @@
 """Compares tokens per second of the CPU server with transformers' `generate`, on the turns of conversations.
 
     .venv/bin/python -m benchmarks.serving --weights results/sft/smollm2/checkpoint \\
-        --rows results/sft/smollm2/dataset.jsonl [--conversations 16] [--tokens 64] [--dtype bfloat16]
+        --rows results/sft/smollm2/dataset.jsonl [--conversations 16] [--tokens 32] [--dtype bfloat16]
 
 Each assistant turn of a conversation is one request: the messages before it, and an answer of `--tokens`
 tokens. Turns of a conversation follow each other; as many conversations as the setting says run at once. So
 the server can reuse the part of a prompt that it has read; `generate` reads each prompt anew, in batches of
 the same size, sorted by length. A server with sglang's own attention runs, too. Every side has one thread.
 
-Prints a table: requests at once, prompt tokens, output tokens, seconds, output tokens a second. Then
-ratio_vs_generate=... and ratio_vs_sglang=... at the largest number at once.
+Prints output tokens a second of each side by requests at once, then ratio_vs_generate=... and
+ratio_vs_sglang=... at the largest number at once.
 """
 
 import argparse
@@ -44,8 +44,8 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--weights", type=Path, required=True, help="folder in Hugging Face layout")
     add("--rows", type=Path, required=True, help="training rows: JSON lines with messages")
-    add("--conversations", type=at_least(1), default=16, help="number of conversations; 16 take ten minutes")
-    add("--tokens", type=at_least(1), default=64, help="tokens of each answer")
+    add("--conversations", type=at_least(1), default=16, help="number of conversations")
+    add("--tokens", type=at_least(1), default=32, help="tokens of each answer")
     add("--context", type=at_least(1), default=2048, help="the server's context in tokens")
     add("--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="data type of the weights")
     add("--at-once", type=at_least(1), nargs="*", default=[1, 16], help="numbers of requests at once")

@@ -76,7 +76,8 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _atif(path: Path, document: Any) -> Rollout:
-    """Reads an ATIF document. The patch of another program's is in a file beside it, as SWE-agent's is."""
+    """Reads an ATIF document. If another program wrote it, takes the patch from the `.pred` or `.patch` file
+    in the same folder."""
     name = harbor_task(path) or path.name.removesuffix(ATIF)
     record = atif.from_atif(name, document)
     if record.trajectory_format == atif.FORMAT:

@@ -10,8 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 def register() -> None:
-    """Puts `CpuAttention` in the place of sglang's `torch_native`. sglang calls this, because the
-    distribution beside this file names it as a plugin."""
+    """Puts `CpuAttention` in the place of sglang's `torch_native`. sglang calls this function at its start:
+    `cpu_attention-0.dist-info/entry_points.txt` lists it among sglang's plugins."""
     attention_registry.ATTENTION_BACKENDS["torch_native"] = CpuAttention
 
 
